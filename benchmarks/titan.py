@@ -66,7 +66,7 @@ def fullest(plan: Plan, *, whole: bool = False, fused_norm: bool = False) -> Sim
 def simulated(plan: Plan, rank: int, *, whole: bool, fused_norm: bool) -> SimulatedRank:
     """One rank; the process stays it."""
     if not fused_norm:
-        kernels.of_cuda = nullcontext  # type: ignore[assignment]
+        kernels.cuda_replacements = nullcontext  # type: ignore[assignment]
     return simulate(plan, rank, whole=whole)
 
 

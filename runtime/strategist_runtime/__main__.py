@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> None:
         recorder.enter(STOPPED)
         _end(recorder, Outcome.CANCELLED, str(end), code=0)
     except BaseException as error:  # outermost handler: the parent must learn of any error
-        _end(recorder, *_judge(error))
+        _end(recorder, *_outcome_of(error))
     _end(recorder, Outcome.OK)
 
 
@@ -84,21 +84,26 @@ def _check(plan: Plan, settings: TrialSettings, shadow: int | None) -> None:
 def _run(plan: Plan, settings: TrialSettings, recorder: Recorder, shadow: int | None) -> None:
     # Imported here: the phase is recorded before torch's import begins, and its failure is caught like any other.
     from strategist_runtime import trial
-    from strategist_runtime.compat.device import devices_here
+    from strategist_runtime.compat.device import local_device_count
 
-    here, needed = devices_here(plan.cluster.device.kind), plan.cluster.gpus_for(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    if here is not None and here < needed:
+    available, needed = (
+        local_device_count(plan.cluster.device.kind),
+        plan.cluster.gpus_for(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))),
+    )
+    if available is not None and available < needed:
         kind = plan.cluster.device.kind
-        raise InputError(f"{needed} ranks on this machine", f"each needs a {kind} device, it has {here}", "use a larger machine")
+        raise InputError(
+            f"{needed} ranks on this machine", f"each needs a {kind} device, it has {available}", "use a larger machine"
+        )
     if shadow is None:
         trial.run(plan, settings, recorder)
         return
-    from strategist_runtime.simulate import shadow as alone  # it replaces torch's collectives
+    from strategist_runtime.simulate import shadow as shadow_run  # it replaces torch's collectives
 
-    alone.run(plan, shadow, settings, recorder)
+    shadow_run.run(plan, shadow, settings, recorder)
 
 
-def _judge(error: BaseException) -> tuple[Outcome, str]:
+def _outcome_of(error: BaseException) -> tuple[Outcome, str]:
     process.release_memory()
     traceback.print_exception(error)
     message = f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS]

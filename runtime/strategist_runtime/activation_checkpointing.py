@@ -51,10 +51,10 @@ class _SavePolicy:
         self.matmuls: Counter[bool] = Counter()
 
     def __call__(self, context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
-        kept = operation in self.others or (operation in MATMULS and self._keeps_matmul(context.is_recompute))
-        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+        is_saved = operation in self.others or (operation in MATMULS and self._keeps_matmul(context.is_recompute))
+        return CheckpointPolicy.MUST_SAVE if is_saved else CheckpointPolicy.PREFER_RECOMPUTE
 
-    def _keeps_matmul(self, again: bool) -> bool:
-        before = self.matmuls[again]
-        self.matmuls[again] += 1
-        return self.stride > 0 and before % self.stride == 0
+    def _keeps_matmul(self, is_recompute: bool) -> bool:
+        count = self.matmuls[is_recompute]
+        self.matmuls[is_recompute] += 1
+        return self.stride > 0 and count % self.stride == 0

@@ -49,8 +49,8 @@ class NativeModelBuilder:
             apply_expert_parallel(model, plan, meshes)
 
     def fill(self, model: Decoder, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
-        computes_on = torch.device(plan.cluster.device.kind)
-        materialise(model, plan.model, plan.workload.seq_len, settings.seed, device, settings.weights, computes_on)
+        compute_device = torch.device(plan.cluster.device.kind)
+        materialise(model, plan.model, plan.workload.seq_len, settings.seed, device, settings.weights, compute_device)
 
     def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
         return rows_of(settings.weights, plan.model) or partial(seeded_rows, settings.seed, plan.model)

@@ -45,8 +45,8 @@ ROPE_SCALINGS = ("linear", "llama3", "yarn")
 
 def refusals(plan: Plan, settings: TrialSettings = DEFAULTS) -> tuple[str, ...]:
     """Why this runtime does not run ``plan``: a sentence each with the value, the limit and the next step; empty if it does."""
-    own = external_model_refusals(plan, settings) if settings.hugging_face else _native_refusals(plan, settings)
-    return (*common_refusals(plan), *own)
+    model_refusals = external_model_refusals(plan, settings) if settings.hugging_face else _native_refusals(plan, settings)
+    return (*common_refusals(plan), *model_refusals)
 
 
 def common_refusals(plan: Plan) -> Iterator[str]:
@@ -62,15 +62,15 @@ def common_refusals(plan: Plan) -> Iterator[str]:
 def _native_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
     """Refusals of the native decoder."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    other = "choose it, or another back end"
-    yield from _outside(LAYOUT_VALUES, vars(layout), other)
-    yield from _outside(KNOB_VALUES, vars(knobs), other)
-    acting = {name: values for name, values in OPTION_VALUES.items() if plan.candidate.acts(name, plan.model)}
-    yield from _outside(acting, vars(plan.candidate.options), other)
+    advice = "choose it, or another back end"
+    yield from _outside(LAYOUT_VALUES, vars(layout), advice)
+    yield from _outside(KNOB_VALUES, vars(knobs), advice)
+    effective = {name: values for name, values in OPTION_VALUES.items() if plan.candidate.acts(name, plan.model)}
+    yield from _outside(effective, vars(plan.candidate.options), advice)
     yield from _outside(MODEL_VALUES, _traits(plan.model), "choose another model or back end")
-    cut, stages = plan.estimate.pipeline_layers, layout.pp * knobs.pp_virtual_stages
-    if cut and (len(cut) != stages or sum(cut) != plan.model.layers or min(cut) < 1):
-        yield f"pipeline_layers {cut}: {stages} stages share {plan.model.layers} layers, each at least one; plan again"
+    stage_layers, stages = plan.estimate.pipeline_layers, layout.pp * knobs.pp_virtual_stages
+    if stage_layers and (len(stage_layers) != stages or sum(stage_layers) != plan.model.layers or min(stage_layers) < 1):
+        yield f"pipeline_layers {stage_layers}: {stages} stages share {plan.model.layers} layers, each at least one; plan again"
     yield from _mask_refusals(plan, settings)
     yield from _expert_refusals(plan)
     yield from _model_refusals(plan.model, plan.workload.seq_len)
@@ -78,16 +78,16 @@ def _native_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
 
 def _model_refusals(model: ModelShape, seq_len: int) -> Iterator[str]:
     """Refusals of properties of the model shape: positions, activation, RoPE scaling."""
-    other = "choose another model"
+    advice = "choose another model"
     name, size = ("rope_head_size", model.mla.rope_head_size) if model.mla else ("head_size", model.head_size)
     if size % 2 and not model.learned_positions:
         yield f"{name} {size}: rotary positions rotate pairs of elements; choose a model with an even {name}"
     if 0 < model.learned_positions < seq_len:
         yield f"seq_len {seq_len}: the model has learned {model.learned_positions} positions; choose a shorter sequence"
     if model.ffn_activation not in ACTIVATIONS:
-        yield f"activation {model.ffn_activation}: this runtime computes {', '.join(ACTIVATIONS)}; {other}"
+        yield f"activation {model.ffn_activation}: this runtime computes {', '.join(ACTIVATIONS)}; {advice}"
     if model.rope_scaling is not None and model.rope_scaling.kind not in ROPE_SCALINGS:
-        yield f"rope_scaling {model.rope_scaling.kind}: this runtime computes {', '.join(ROPE_SCALINGS)}; {other}"
+        yield f"rope_scaling {model.rope_scaling.kind}: this runtime computes {', '.join(ROPE_SCALINGS)}; {advice}"
 
 
 def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
     if plan.candidate.options.async_tp and plan.cluster.devices_share_one_gpu:
         yield "async_tp True, devices_share_one_gpu True: torch maps memory of other GPUs only; choose async_tp False"
     extra = {f"float8 {knobs.float8}": knobs.float8 != "none", "optimizer adamw8bit": workload.optimizer == "adamw8bit"}
-    for name in (name for name, wanted in extra.items() if wanted and find_spec("torchao") is None):
+    for name in (name for name, is_requested in extra.items() if is_requested and find_spec("torchao") is None):
         yield f"{name}: needs torchao, which is not installed; pip install 'torch-strategist[torchao]'"
     widths: dict[str, float] = {
         "hidden_size": model.hidden_size,
@@ -112,8 +112,8 @@ def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
             yield f"{name} {width:g}: float8 multiplies in pieces of {FLOAT8_MULTIPLE}; choose float8 none"
     if workload.compute_dtype == "fp16" and knobs.optimizer_in_backward:
         yield "optimizer_in_backward True: a step in fp16 is taken only if no gradient overflowed; choose precision bf16"
-    beside = knobs.optimizer_in_backward and knobs.offload in ("optimizer", "all")
-    if beside and workload.optimizer not in HOST_UPDATABLE_OPTIMIZERS:
+    updates_in_thread = knobs.optimizer_in_backward and knobs.offload in ("optimizer", "all")
+    if updates_in_thread and workload.optimizer not in HOST_UPDATABLE_OPTIMIZERS:
         law = "a thread updates beside the backward pass, in which muon would gather and adamw8bit compile"
         yield f"optimizer_in_backward True, optimizer {workload.optimizer}: {law}; choose optimizer_in_backward False"
     if knobs.offload == "streamed" and knobs.float8 != "none":
@@ -123,12 +123,12 @@ def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
 def _mask_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
     """Refusals of attention that is not purely causal."""
     candidate, model = plan.candidate, plan.model
-    special = {
+    not_causal = {
         "packed documents": settings.document_tokens(plan.workload) > 0,
         "attention_sinks True": model.attention_sinks,
         f"sliding_window {model.sliding_window}": 0 < model.sliding_window < plan.workload.seq_len,
     }
-    for name in (name for name, there in special.items() if there):
+    for name in (name for name, is_present in not_causal.items() if is_present):
         if candidate.layout.cp > 1 and candidate.options.cp_attention == "sdpa":
             yield f"{name}: the ring of cp {candidate.layout.cp} is causal only; choose cp_attention flex, which gathers"
 
@@ -163,7 +163,7 @@ def _traits(model: ModelShape) -> dict[str, object]:
     return {**vars(model), "moe": model.moe is not None, "mla": model.mla is not None}
 
 
-def _outside(allowed: Mapping[str, tuple[object, ...]], values: Mapping[str, object], do: str) -> Iterator[str]:
+def _outside(allowed: Mapping[str, tuple[object, ...]], values: Mapping[str, object], advice: str) -> Iterator[str]:
     for name, choices in allowed.items():
         if values[name] not in choices:
-            yield f"{name} {values[name]}: this runtime runs {name} {' or '.join(map(str, choices))} only; {do}"
+            yield f"{name} {values[name]}: this runtime runs {name} {' or '.join(map(str, choices))} only; {advice}"

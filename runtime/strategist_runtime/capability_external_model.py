@@ -35,8 +35,8 @@ def external_model_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str
         yield f"{text}; plan again with --model {settings.hugging_face}"
 
 
-def limits(plan: Plan, whose: str) -> Iterator[str]:
-    """A sentence for each setting of ``plan`` outside of ``ALLOWED``; ``whose`` names the kind of model in it."""
+def limits(plan: Plan, model_kind: str) -> Iterator[str]:
+    """A sentence for each setting of ``plan`` outside of ``ALLOWED``; ``model_kind`` names the kind of model in it."""
     candidate = plan.candidate
     parts = {"layout": candidate.layout, "knobs": candidate.knobs, "options": candidate.options, "workload": plan.workload}
     for part, names in ALLOWED.items():
@@ -44,4 +44,4 @@ def limits(plan: Plan, whose: str) -> Iterator[str]:
             value = getattr(parts[part], name)
             if value not in choices and (part != "options" or candidate.acts(name, plan.model)):
                 allowed = " or ".join(map(str, choices))
-                yield f"{name} {value}: with {whose} this runtime runs {name} {allowed} only; choose it"
+                yield f"{name} {value}: with {model_kind} this runtime runs {name} {allowed} only; choose it"

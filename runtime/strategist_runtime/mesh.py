@@ -54,8 +54,8 @@ def axis_of(group: str, layout: Layout) -> str:
     """
     name = group.removeprefix("mesh_")
     named = (axis for axis in (*AXES, EXPERT) if name == axis or name.startswith(f"{axis}_"))
-    only = tuple(layout.mesh) if len(layout.mesh) == 1 else ("world",)
-    return next(named, "dp_shard" if name.startswith("dim_") else only[0])
+    fallback = tuple(layout.mesh) if len(layout.mesh) == 1 else ("world",)
+    return next(named, "dp_shard" if name.startswith("dim_") else fallback[0])
 
 
 def rank_grid(layout: Layout) -> torch.Tensor:
@@ -73,18 +73,18 @@ def make_meshes(layout: Layout, device_kind: str, rank: int, *, experts: bool = 
     """
     grid = rank_grid(layout)
     stage, replicate, shard, *_ = (grid == rank).nonzero()[0].tolist()
-    place = {
+    position = {
         "data_rank": replicate * layout.dp_shard + shard,
         "data_ranks": layout.data_ranks,
         "stage_rank": stage,
     }
     if not uses_fsdp(layout, offload) and layout.pp == 1:
-        return Meshes(**place)
+        return Meshes(**position)
     world = DeviceMesh(device_kind, grid.flatten(), mesh_dim_names=("world",))
-    dense = _unfolded(
+    dense = _unflatten(
         world,
         {"pp": layout.pp, "dp_replicate": layout.dp_replicate, SHARD: layout.fsdp_ranks, "tp": layout.tp},
-        also=(SHARD,) if uses_fsdp(layout, offload) else (),
+        kept_dimensions=(SHARD,) if uses_fsdp(layout, offload) else (),
     )
     found: dict[str, Any] = {
         "pipeline": _slice(dense, "pp"),
@@ -93,10 +93,10 @@ def make_meshes(layout: Layout, device_kind: str, rank: int, *, experts: bool = 
     }
     if layout.cp > 1:
         outer = layout.pp * layout.data_ranks
-        found["context"] = _unfolded(world, {"outside": outer, "cp": layout.cp, "inside": layout.tp})["cp"]
+        found["context"] = _unflatten(world, {"outside": outer, "cp": layout.cp, "inside": layout.tp})["cp"]
     if experts and layout.ep * layout.tp > 1:
         found |= _expert_meshes(world, layout)
-    return Meshes(**found, **place)
+    return Meshes(**found, **position)
 
 
 def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh | None]:
@@ -112,25 +112,25 @@ def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh | 
         EXPERT_TENSOR: layout.etp,
     }
     # For an axis of all ranks torch would use the group of all ranks: all-to-alls would wait for all-gathers, and count as theirs.
-    apart = {EXPERT: COLLECTIVE_BACKENDS[world.device_type]} if layout.ep > 1 else None
-    sparse = _unfolded(world, sizes, also=(EXPERT_SHARD,), apart=apart)
+    separate_backends = {EXPERT: COLLECTIVE_BACKENDS[world.device_type]} if layout.ep > 1 else None
+    sparse = _unflatten(world, sizes, kept_dimensions=(EXPERT_SHARD,), separate_backends=separate_backends)
     return {
         "experts": _slice(sparse, EXPERT, EXPERT_TENSOR),
         "expert_data": _slice(sparse, "dp_replicate", EXPERT_SHARD),
     }
 
 
-def _unfolded(
-    world: DeviceMesh, sizes: dict[str, int], also: tuple[str, ...] = (), apart: dict[str, Any] | None = None
+def _unflatten(
+    world: DeviceMesh, sizes: dict[str, int], kept_dimensions: tuple[str, ...] = (), separate_backends: dict[str, Any] | None = None
 ) -> DeviceMesh:
-    """The mesh of all ranks with these dimensions, without those of size 1 that are not in ``also``. Dimensions in ``apart`` get
-    separate process groups of any size, with these back ends.
+    """The mesh of all ranks with these dimensions, without those of size 1 that are not in ``kept_dimensions``. Dimensions in
+    ``separate_backends`` get separate process groups of any size, with these back ends.
     """
-    kept = {name: size for name, size in sizes.items() if size > 1 or name in also}
-    return unflatten_mesh(world, kept, apart)
+    dimensions = {name: size for name, size in sizes.items() if size > 1 or name in kept_dimensions}
+    return unflatten_mesh(world, dimensions, separate_backends)
 
 
 def _slice(mesh: DeviceMesh, *names: str) -> DeviceMesh | None:
     """The sub-mesh of the named dimensions that the mesh has; None if it has none of them."""
-    there = tuple(name for name in names if name in (mesh.mesh_dim_names or ()))
-    return mesh[there] if there else None
+    present = tuple(name for name in names if name in (mesh.mesh_dim_names or ()))
+    return mesh[present] if present else None

@@ -68,8 +68,8 @@ def _part(
     builder.split(model, meshes, plan)
     if context is not None:
         context.share(_native(model))
-    adapts, quantised = plan.workload.train != "full", plan.workload.train == "qlora"
-    if adapts:
+    has_adapters, quantised = plan.workload.train != "full", plan.workload.train == "qlora"
+    if has_adapters:
         lora.freeze(model, model_dtype(plan))
         lora.add_adapters(model.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=quantised)
     buffers = OffloadBuffers(_native(model), device) if plan.candidate.knobs.activation_offload else None
@@ -82,8 +82,8 @@ def _part(
         data_parallel.shard(model, plan, meshes.data, meshes.expert_data)
     model.arithmetic = partial(forward_context, plan, device)
     offloaded = plan.candidate.knobs.offload == "all"
-    place = torch.device("cpu") if offloaded else device
-    builder.fill(model, plan, settings, place)
+    parameter_device = torch.device("cpu") if offloaded else device
+    builder.fill(model, plan, settings, parameter_device)
     if offloaded:
         _compute_on(_native(model), device)
     if quantised:

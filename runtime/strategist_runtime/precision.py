@@ -46,8 +46,8 @@ def fsdp_policy(plan: Plan) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(param_dtype=compute_dtype(plan), reduce_dtype=reduce_dtype(plan))
 
 
-def forward_context(plan: Plan, on: torch.device) -> AbstractContextManager[None]:
+def forward_context(plan: Plan, device: torch.device) -> AbstractContextManager[None]:
     """Context of the forward pass: autocast if FSDP2 does not cast the parameters, otherwise nothing."""
     if compute_dtype(plan) is model_dtype(plan) or uses_fsdp(plan.candidate.layout, plan.candidate.knobs.offload):
         return nullcontext()
-    return autocast(on, compute_dtype(plan))
+    return autocast(device, compute_dtype(plan))

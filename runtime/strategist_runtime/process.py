@@ -27,8 +27,8 @@ def die_with_parent() -> None:
         os._exit(1)
 
 
-def on_terminate(act: Callable[[], None]) -> None:
-    """Calls ``act`` from a separate thread on each SIGTERM, so at once even while the main thread waits inside a collective.
+def on_terminate(callback: Callable[[], None]) -> None:
+    """Calls ``callback`` from a separate thread on each SIGTERM, so at once even while the main thread waits inside a collective.
 
     Call it before any other thread starts: threads inherit the blocked signal.
     """
@@ -37,7 +37,7 @@ def on_terminate(act: Callable[[], None]) -> None:
     def wait() -> None:
         while True:
             signal.sigwait({signal.SIGTERM})
-            act()
+            callback()
 
     threading.Thread(target=wait, daemon=True).start()
 
@@ -95,8 +95,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    signs = (
+    markers = (
         "can't allocate memory", "Cannot allocate memory", "std::bad_alloc", "out of memory", "not enough memory",
         "CUBLAS_STATUS_ALLOC_FAILED",
     )  # fmt: skip
-    return isinstance(error, RuntimeError | OSError) and any(sign in str(error) for sign in signs)
+    return isinstance(error, RuntimeError | OSError) and any(marker in str(error) for marker in markers)

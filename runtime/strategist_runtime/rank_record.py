@@ -33,10 +33,10 @@ class StopRequest:
 
     def signal(self) -> bool:
         """Records a SIGTERM. True if the training ends by itself; False if the process must end at once, as on the second one."""
-        answered, self.signalled = self.armed and not self.signalled, True
-        return answered
+        ends_by_itself, self.signalled = self.armed and not self.signalled, True
+        return ends_by_itself
 
-    def wanted(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether the training should end after the current step."""
         return self.armed and (self.signalled or self.path.exists())
 
@@ -108,6 +108,6 @@ class Recorder:
     def _record(self, outcome: Outcome, message: str) -> RankRecord:
         values = dict(vars(self.figures))
         profiled = values.pop("profiled")
-        seen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        seen |= {each.name: getattr(profiled, each.name) for each in fields(ProfiledStep)}
-        return RankRecord(rank=self.rank, outcome=outcome, phase=self.phase, message=message, plan_id=self.plan_id, **seen)
+        record_values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        record_values |= {item.name: getattr(profiled, item.name) for item in fields(ProfiledStep)}
+        return RankRecord(rank=self.rank, outcome=outcome, phase=self.phase, message=message, plan_id=self.plan_id, **record_values)

@@ -28,18 +28,18 @@ def join_process_group(folder: Path, device_kind: str, timeout_seconds: float) -
     if os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]:
         dist.init_process_group(backend, timeout=timeout)
         return
-    told = folder / f"rank-0.port-{_attempt()}"
+    port_file = folder / f"rank-0.port-{_attempt()}"
     if rank == 0:
-        listening = socket.create_server((LOOPBACK, 0))
-        port = int(listening.getsockname()[1])
-        _write_port(told, port)
-        listener = listening.detach()  # the store closes it
+        server_socket = socket.create_server((LOOPBACK, 0))
+        port = int(server_socket.getsockname()[1])
+        _write_port(port_file, port)
+        listener = server_socket.detach()  # the store closes it
     else:
-        port, listener = _read_port(told, timeout_seconds), None
+        port, listener = _read_port(port_file, timeout_seconds), None
     store = dist.TCPStore(LOOPBACK, port, ranks, rank == 0, timeout, wait_for_workers=False, master_listen_fd=listener)
     dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout)
     if rank == 0:
-        told.unlink()
+        port_file.unlink()
 
 
 def _attempt() -> str:
@@ -55,9 +55,9 @@ def _write_port(path: Path, port: int) -> None:
 
 
 def _read_port(path: Path, timeout_seconds: float) -> int:
-    end = time.monotonic() + timeout_seconds
+    deadline = time.monotonic() + timeout_seconds
     while not path.exists():
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             raise TimeoutError(f"timed out after {timeout_seconds:g} s: rank 0 has not said where to meet")
         time.sleep(POLL_SECONDS)
     return int(path.read_text(encoding="ascii"))

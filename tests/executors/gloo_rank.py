@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from strategist_runtime import process
-from strategist_runtime.__main__ import _end, _judge
+from strategist_runtime.__main__ import _end, _outcome_of
 from strategist_runtime.rank_record import Recorder
 
 from strategist.contract import codec
@@ -97,7 +97,7 @@ def main() -> None:
     try:
         rank.run()
     except BaseException as error:  # as the runtime's border does
-        _end(rank.recorder, *_judge(error))
+        _end(rank.recorder, *_outcome_of(error))
     _end(rank.recorder, Outcome.OK)
 
 

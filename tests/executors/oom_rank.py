@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from strategist_runtime import process
-from strategist_runtime.__main__ import _end, _judge
+from strategist_runtime.__main__ import _end, _outcome_of
 from strategist_runtime.rank_record import Recorder
 
 CAPACITY_BYTES = 2**27
@@ -103,7 +103,7 @@ def main() -> None:
             KINDS[options.kind]()
         time.sleep(60)
     except BaseException as error:  # as the runtime's border does
-        _end(recorder, *_judge(error))
+        _end(recorder, *_outcome_of(error))
     sys.exit("memory did not run out")
 
 

@@ -103,7 +103,7 @@ def names() -> None:
     for kind, shape in {"llama": DENSE, "qwen3": QWEN, "qwen2": BIASED, "mixtral": MIXTRAL, "qwen3_moe": QWEN_MOE}.items():
         found = exported_module({"model": shape}, "checkpoint")
         for name, parameter in runtime_decoder(shape, {}).named_parameters():
-            place = PARAMETER_NAMES[kind].place(shape, name)
+            place = PARAMETER_NAMES[kind].location(shape, name)
             assert place is not None
             assert next(iter(found.hugging_face_state({name: parameter}))) == place.name.replace(EXPERT, "0"), name
 

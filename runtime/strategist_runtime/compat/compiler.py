@@ -18,13 +18,13 @@ CPP_COMPILERS = ("g++", "clang++")
 MESHES_TAKE_NO_MEMORY = "unsafe_treat_script_objects_as_zero_size"  # a setting of torch._functorch.config
 
 
-def compiler_backend(on: torch.device) -> str:
+def compiler_backend(device: torch.device) -> str:
     """The back end of torch.compile: inductor, which fuses kernels.
 
     On CPU inductor writes C++. Without a C++ compiler the back end is aot_eager there: the same graphs and the same choice of
     tensors saved for backward, with torch's unfused kernels. Such a trial shows that the plan runs, not how fast.
     """
-    return "inductor" if on.type == "cuda" or any(map(shutil.which, CPP_COMPILERS)) else "aot_eager"
+    return "inductor" if device.type == "cuda" or any(map(shutil.which, CPP_COMPILERS)) else "aot_eager"
 
 
 def set_activation_budget(share: float) -> None:
@@ -41,7 +41,7 @@ def overlap_tensor_parallel(mesh: DeviceMesh) -> None:
     enable_symm_mem_for_group(mesh.get_group().group_name)
 
 
-def prepare_compiler(on: torch.device) -> None:
+def prepare_compiler(device: torch.device) -> None:
     """Stops Dynamo from splitting compiled layers at DDP's buckets: layers are compiled one by one, and recomputed ones cannot be
     split.
 
@@ -52,7 +52,7 @@ def prepare_compiler(on: torch.device) -> None:
     torch._dynamo.config.optimize_ddp = False
     if hasattr(torch._functorch.config, MESHES_TAKE_NO_MEMORY):
         setattr(torch._functorch.config, MESHES_TAKE_NO_MEMORY, True)
-    if on.type == "cpu":
+    if device.type == "cpu":
         torch._functorch.partitioners.has_recomputable_rng_ops = _no_random_numbers
 
 

@@ -50,26 +50,26 @@ def shard_sequence(mesh: DeviceMesh, rows: Sequence[Tensor], order: Tensor | Non
 
     The ring learns from this call whether slices consist of head and tail, so until the step ends no row may be sliced differently.
     """
-    given = None if order is None else _Given(order)
-    return cast(list[Tensor], ring._context_parallel_shard(mesh, rows, [1] * len(rows), given))
+    balancer = None if order is None else _FixedOrder(order)
+    return cast(list[Tensor], ring._context_parallel_shard(mesh, rows, [1] * len(rows), balancer))
 
 
-def head_tail_order(tokens: int, ranks: int, on: torch.device) -> Tensor:
+def head_tail_order(tokens: int, ranks: int, device: torch.device) -> Tensor:
     """The order [S] that gives each rank a slice of the head and one of the tail: equal work under a causal mask."""
-    return _HeadTailLoadBalancer(tokens, ranks, on)._generate_indices()[0].long()
+    return _HeadTailLoadBalancer(tokens, ranks, device)._generate_indices()[0].long()
 
 
-def head_tail_order_per_document(lengths: Sequence[int], ranks: int, on: torch.device) -> Tensor:
+def head_tail_order_per_document(lengths: Sequence[int], ranks: int, device: torch.device) -> Tensor:
     """The order [S] that gives each rank head and tail of each document of a row; 2 x ranks must divide all lengths.
 
     torch 2.13 splits each document into parts for all ranks, but then slices the row, not the documents, so that a rank gets
     whole documents. This order puts the parts of each rank together.
     """
-    in_shares = _PerDocumentHeadTailLoadBalancer([list(lengths)], ranks, on)._generate_indices()[0]
-    return torch.cat([part.view(ranks, -1) for part in in_shares.split(list(lengths))], dim=1).flatten()
+    indices = _PerDocumentHeadTailLoadBalancer([list(lengths)], ranks, device)._generate_indices()[0]
+    return torch.cat([part.view(ranks, -1) for part in indices.split(list(lengths))], dim=1).flatten()
 
 
-class _Given(_LoadBalancer):
+class _FixedOrder(_LoadBalancer):
     """A load balancer with a given order."""
 
     def __init__(self, order: Tensor) -> None:
@@ -79,30 +79,30 @@ class _Given(_LoadBalancer):
         return self.order.argsort() if restore else self.order
 
 
-def mask(sees: Callable[..., Tensor], rows: int, queries: int, keys: int, on: torch.device) -> Mask:
+def mask(mask_mod: Callable[..., Tensor], rows: int, queries: int, keys: int, device: torch.device) -> Mask:
     """The mask of a function of row, head, query and key, the same for all heads: a block mask on CUDA, a boolean tensor
     elsewhere.
     """
-    if on.type == "cuda":
-        return _compiled(create_block_mask)(sees, rows, None, queries, keys, device=on)
-    return create_mask(sees, rows, 1, queries, keys, device=on)
+    if device.type == "cuda":
+        return _compiled(create_block_mask)(mask_mod, rows, None, queries, keys, device=device)
+    return create_mask(mask_mod, rows, 1, queries, keys, device=device)
 
 
-def masked_attention(query: Tensor, key: Tensor, value: Tensor, seen: Mask) -> Tensor:
+def masked_attention(query: Tensor, key: Tensor, value: Tensor, attention_mask: Mask) -> Tensor:
     """Attention [B, N, T, D] under a mask; ``key`` and ``value`` may have fewer heads and more tokens.
 
     FlexAttention has no backward pass on CPU, so the mask there has an element for each pair.
     """
     grouped = query.shape[1] != key.shape[1]
-    if isinstance(seen, BlockMask):
-        return _compiled(flex_attention)(query, key, value, block_mask=seen, enable_gqa=grouped)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=seen, enable_gqa=grouped)
+    if isinstance(attention_mask, BlockMask):
+        return _compiled(flex_attention)(query, key, value, block_mask=attention_mask, enable_gqa=grouped)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask, enable_gqa=grouped)
 
 
-def masked_attention_with_sinks(query: Tensor, key: Tensor, value: Tensor, seen: BlockMask, scores: Tensor) -> Tensor:
+def masked_attention_with_sinks(query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask, scores: Tensor) -> Tensor:
     """``masked_attention`` on CUDA with an attention sink: one more score [N] in each softmax, with value 0."""
     grouped = query.shape[1] != key.shape[1]
-    mixed, total = _compiled(flex_attention)(query, key, value, block_mask=seen, enable_gqa=grouped, return_lse=True)
+    mixed, total = _compiled(flex_attention)(query, key, value, block_mask=block_mask, enable_gqa=grouped, return_lse=True)
     return mixed * torch.sigmoid(total - scores[:, None]).unsqueeze(-1).to(mixed.dtype)
 
 
@@ -115,10 +115,10 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 @cache
 def register_cpu_kernel() -> None:
     """Makes the ring support the CPU's fused attention: torch 2.13 registers only the kernels of CUDA."""
-    sliced, whole = Shard(SEQUENCE_DIMENSION), Replicate()
+    sharded, replicated = Shard(SEQUENCE_DIMENSION), Replicate()
 
     def strategy(outputs: int, arguments: int) -> Callable[[OpSchema], OpStrategy]:
-        placements = (sliced, whole, Shard(0), Shard(1))
+        placements = (sharded, replicated, Shard(0), Shard(1))
         choices: list[list[Placement | None]] = [[placement] * (outputs + arguments) for placement in placements]
         return lambda schema: expand_to_full_mesh_op_strategy(
             schema.get_mesh_from_args(validate=False), schema, choices, input_index=outputs
@@ -126,10 +126,10 @@ def register_cpu_kernel() -> None:
 
     register_op_strategy(CPU_FORWARD, schema_info=RuntimeSchemaInfo(4))(strategy(2, 3))
     register_op_strategy(CPU_BACKWARD)(strategy(3, 6))
-    ring.custom_ops |= {CPU_FORWARD: _dispatched(_forward), CPU_BACKWARD: _dispatched(_backward)}
+    ring.custom_ops |= {CPU_FORWARD: _dispatcher_handler(_forward), CPU_BACKWARD: _dispatcher_handler(_backward)}
 
 
-def _dispatched(local: Callable[..., tuple[Tensor, ...]]) -> Callable[..., object]:
+def _dispatcher_handler(local: Callable[..., tuple[Tensor, ...]]) -> Callable[..., object]:
     """A handler for torch's dispatcher that runs ``local`` on this rank's slices, like torch's own handlers for CUDA."""
 
     def handle(operation: Any, arguments: tuple[object, ...], named: dict[str, object]) -> object:

@@ -19,7 +19,7 @@ def this_device(kind: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def devices_here(kind: str) -> int | None:
+def local_device_count(kind: str) -> int | None:
     """The number of devices of this machine; None on CPU, where each process counts as a device."""
     return None if kind == "cpu" else torch.cuda.device_count()
 
@@ -34,10 +34,10 @@ def with_values() -> AbstractContextManager[Any]:
     return unset_fake_temporarily()
 
 
-def synchronize(on: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Waits until the device has finished all launched work."""
-    if on.type == "cuda":
-        torch.cuda.synchronize(on)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def staging(*, pinned: bool) -> StagingOptions:
@@ -51,15 +51,15 @@ def usable_stager(stager: DefaultStager) -> DefaultStager:
     return stager if stager._state_dict_stager._deepcopy_dispatch else DefaultStager(stager._config)
 
 
-def forget_peak(on: torch.device) -> None:
+def reset_peak_memory(device: torch.device) -> None:
     """Resets peak memory: earlier steps also made states that last, and buffers that do not."""
-    if on.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(on)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
 
 
-def peak_bytes(on: torch.device) -> int | None:
+def peak_bytes(device: torch.device) -> int | None:
     """Peak memory of tensors in bytes; None if the allocator does not count."""
-    return torch.cuda.max_memory_allocated(on) if on.type == "cuda" else None
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 @cache

@@ -24,11 +24,11 @@ def accesses(operator: Any, arguments: Sequence[Any], options: Mapping[str, Any]
         return
     schema = operator._schema.arguments
     named = {argument.name: argument for argument in schema}
-    given = [*zip(schema, arguments, strict=False), *((named[name], value) for name, value in options.items() if name in named)]
+    values = [*zip(schema, arguments, strict=False), *((named[name], value) for name, value in options.items() if name in named)]
     collective = operator.namespace == "c10d"  # schemas of collectives do not mark the arguments that they write
-    for argument, value in given:
-        filled = collective and (argument.name.startswith("output") or argument.name == "tensors")
-        yield value, filled or (argument.alias_info is not None and argument.alias_info.is_write)
+    for argument, value in values:
+        is_output = collective and (argument.name.startswith("output") or argument.name == "tensors")
+        yield value, is_output or (argument.alias_info is not None and argument.alias_info.is_write)
 
 
 def zeros_of(operator: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:

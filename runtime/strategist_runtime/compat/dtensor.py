@@ -41,14 +41,14 @@ class _Replicated(torch.autograd.Function):
 
 def replicated(value: Tensor, mesh: DeviceMesh) -> Tensor:
     """A value that is equal on all ranks, as a replicated DTensor; the gradient that leaves is each rank's partial sum."""
-    made: Tensor = _Replicated.apply(value, mesh)
-    return made
+    tensor: Tensor = _Replicated.apply(value, mesh)
+    return tensor
 
 
 def wait_for_local(value: Tensor) -> Tensor:
     """This rank's shard of a tensor; the current stream waits for the collective that produces it."""
-    mine = value._local_tensor if isinstance(value, DTensor) else value
-    return mine.wait() if isinstance(mine, AsyncCollectiveTensor) else mine
+    shard = value._local_tensor if isinstance(value, DTensor) else value
+    return shard.wait() if isinstance(shard, AsyncCollectiveTensor) else shard
 
 
 def local_part(parameter: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
@@ -67,25 +67,25 @@ def with_local(like: Tensor, local: Tensor) -> Tensor:
 
 def shard_like(value: Tensor) -> Callable[[Tensor], Tensor]:
     """A function from a shard to a tensor sharded like ``value``."""
-    return partial(_shared, value._spec) if isinstance(value, DTensor) else _itself
+    return partial(_wrap_shard, value._spec) if isinstance(value, DTensor) else _identity
 
 
-def _shared(spec: object, mine: Tensor) -> Tensor:
-    return DTensor(mine, spec, requires_grad=False)
+def _wrap_shard(spec: object, shard: Tensor) -> Tensor:
+    return DTensor(shard, spec, requires_grad=False)
 
 
-def _itself(mine: Tensor) -> Tensor:
-    return mine
+def _identity(shard: Tensor) -> Tensor:
+    return shard
 
 
 def copy_rows(local: Tensor, offsets: tuple[int, ...], start: int, values: Tensor) -> None:
     """Copies ``values``, whole rows of a matrix from row ``start`` on, as far as they overlap ``local``, the window of the
     matrix at ``offsets``.
     """
-    first, left = offsets
+    first, column = offsets
     low, high = max(first, start), min(first + local.shape[0], start + values.shape[0])
     if low < high:
-        local[low - first : high - first].copy_(values[low - start : high - start, left : left + local.shape[1]])
+        local[low - first : high - first].copy_(values[low - start : high - start, column : column + local.shape[1]])
 
 
 def host_copy(parameter: nn.Parameter, *, pinned: bool) -> nn.Parameter:
@@ -137,8 +137,8 @@ def whole_matrices() -> Iterator[None]:
         sent = _from_local_no_grad(local.to(device=update.device_mesh.device_type, dtype=torch.bfloat16), update._spec)
         result = original(sent.full_tensor(), *settings)
         _, lengths, offsets = local_part(update)
-        piece = result[tuple(slice(first, first + length) for first, length in zip(offsets, lengths, strict=True))]
-        return with_local(update, piece.to(device=local.device, dtype=update.dtype).contiguous())
+        shard = result[tuple(slice(first, first + length) for first, length in zip(offsets, lengths, strict=True))]
+        return with_local(update, shard.to(device=local.device, dtype=update.dtype).contiguous())
 
     muon_module._zeropower_via_newtonschulz = whole  # type: ignore[assignment]
     try:

@@ -39,14 +39,14 @@ def checkpoint_group(seconds: float) -> dist.ProcessGroup:
     return dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds), group_desc=CHECKPOINT)
 
 
-def initialize_device_and_groups(on: torch.device) -> None:
+def initialize_device_and_groups(device: torch.device) -> None:
     """Uses the device and every process group once, so that their one-time memory does not count as a trial's."""
-    square = torch.ones(512, 512, device=on)
+    square = torch.ones(512, 512, device=device)
     for dtype in (torch.float32, torch.bfloat16):
         _ = square.to(dtype) @ square.to(dtype)
     for group in list(_world.pg_map):
         dist.all_reduce(square, group=group)
-    synchronize(on)
+    synchronize(device)
 
 
 def collective_calls() -> list[tuple[int, str, str]]:
@@ -59,9 +59,11 @@ def collective_calls() -> list[tuple[int, str, str]]:
     return [(call["time_created_ns"], call["profiling_name"], call["process_group"][1]) for call in dump.get("entries", ())]
 
 
-def unflatten_mesh(mesh: DeviceMesh, sizes: dict[str, int], apart: dict[str, Any] | None) -> DeviceMesh:
-    """A 1-D mesh unfolded into dimensions of these sizes; those in ``apart`` get separate process groups, with these back ends."""
-    return mesh._unflatten(0, tuple(sizes.values()), tuple(sizes), backend_override=apart)
+def unflatten_mesh(mesh: DeviceMesh, sizes: dict[str, int], separate_backends: dict[str, Any] | None) -> DeviceMesh:
+    """A 1-D mesh unfolded into dimensions of these sizes; those in ``separate_backends`` get separate process groups, with
+    these back ends.
+    """
+    return mesh._unflatten(0, tuple(sizes.values()), tuple(sizes), backend_override=separate_backends)
 
 
 def all_to_all(tensor: Tensor, group: dist.ProcessGroup) -> Tensor:

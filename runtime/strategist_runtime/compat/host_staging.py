@@ -64,10 +64,10 @@ class HostStagedGroup(ProcessGroup):
     def recv(self, tensors: list[Tensor], srcRank: int, tag: int) -> dist.Work:
         """Asynchronous receive."""
         staged = [_host_buffer(tensor) for tensor in tensors]
-        return _Receipt(self.host.recv(staged, srcRank, tag), staged, tensors)
+        return _ReceiveWork(self.host.recv(staged, srcRank, tag), staged, tensors)
 
 
-class _Receipt(dist.Work):
+class _ReceiveWork(dist.Work):
     def __init__(self, work: dist.Work, staged: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
         super().__init__()
         self.work, self.staged, self.tensors = work, staged, tensors
@@ -83,21 +83,21 @@ class _Receipt(dist.Work):
         return self.work.is_completed()
 
 
-def _staged(name: str) -> Callable[..., dist.Work]:
+def _staged_collective(name: str) -> Callable[..., dist.Work]:
     def collective(group: HostStagedGroup, written: Any, *others: Any, **options: Any) -> dist.Work:
         staged = _on_host(written)
         getattr(group.host, name)(staged, *_on_host(others), **options).wait()
         _copy(leaves(staged), leaves(written))
-        ended: torch.futures.Future[list[Tensor]] = torch.futures.Future()
-        ended.set_result(leaves(written))
-        return _create_work_from_future(ended)
+        future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
+        future.set_result(leaves(written))
+        return _create_work_from_future(future)
 
     return collective
 
 
 for name in COLLECTIVES:
     if hasattr(ProcessGroup, name):
-        setattr(HostStagedGroup, name, _staged(name))
+        setattr(HostStagedGroup, name, _staged_collective(name))
 
 
 @torch.no_grad()

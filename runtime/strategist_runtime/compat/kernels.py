@@ -36,13 +36,13 @@ def grouped_matmul(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
 
 def scaled_matmul(rows: Tensor, weight: Tensor) -> Tensor:
     """[M, in] times [out, in], both float8 with scale 1; the result is bf16."""
-    one = torch.ones((), device=rows.device)
-    return torch._scaled_mm(rows, weight.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
+    unit_scale = torch.ones((), device=rows.device)
+    return torch._scaled_mm(rows, weight.t(), scale_a=unit_scale, scale_b=unit_scale, out_dtype=torch.bfloat16, use_fast_accum=True)
 
 
-def autocast(on: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
+def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
     """Mixed precision for a model without FSDP: matmuls in ``dtype``, parameters unchanged."""
-    return torch.autocast(on.type, dtype)
+    return torch.autocast(device.type, dtype)
 
 
 def norms(tensors: Sequence[Tensor]) -> Tensor:
@@ -56,9 +56,9 @@ def _host_norm(values: Tensor) -> Tensor:
     """The norm of a vector in host memory, row by row. For a whole vector torch sums the squares in one thread (10 GB/s on any
     host) and in one fp32 number, which is 1 % too small for 10^8 elements.
     """
-    whole = values.numel() // ROW_ELEMENTS * ROW_ELEMENTS
-    rows = torch.linalg.vector_norm(values[:whole].view(-1, ROW_ELEMENTS), dim=1, dtype=torch.float32)
-    rest = torch.linalg.vector_norm(values[whole:], dtype=torch.float32)
+    row_elements = values.numel() // ROW_ELEMENTS * ROW_ELEMENTS
+    rows = torch.linalg.vector_norm(values[:row_elements].view(-1, ROW_ELEMENTS), dim=1, dtype=torch.float32)
+    rest = torch.linalg.vector_norm(values[row_elements:], dtype=torch.float32)
     return torch.cat((rows, rest[None])).double().norm().float()
 
 
@@ -67,6 +67,6 @@ def multiply(tensors: Sequence[Tensor], factor: float) -> None:
     torch._foreach_mul_(list(tensors), factor)
 
 
-def copy(into: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
+def copy(targets: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
     """Copies each tensor into its target, with a cast if types differ."""
-    torch._foreach_copy_(list(into), list(tensors))
+    torch._foreach_copy_(list(targets), list(tensors))

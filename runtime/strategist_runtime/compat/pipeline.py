@@ -17,16 +17,16 @@ class Stage(PipelineStage):
     """
 
     def _prepare_forward_infra(self, *arguments: Any, **options: Any) -> Any:
-        with self._without_memory():
+        with self._on_meta_device():
             return super()._prepare_forward_infra(*arguments, **options)
 
     def _prepare_backward_infra(self, *arguments: Any, **options: Any) -> Any:
-        with self._without_memory():
+        with self._on_meta_device():
             return super()._prepare_backward_infra(*arguments, **options)
 
     def _get_init_p2p_neighbors_ops(self) -> list[Any]:
         """torch 2.11's initial messages to neighbours, without those to this rank itself, which gloo cannot send."""
-        return [greeting for greeting in super()._get_init_p2p_neighbors_ops() if greeting.group_peer != self.group_rank]
+        return [message for message in super()._get_init_p2p_neighbors_ops() if message.group_peer != self.group_rank]
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[Any]:
         allocate(self.args_recv_info[fwd_chunk_id], self.device)
@@ -56,7 +56,7 @@ class Stage(PipelineStage):
         free((*self.args_recv_info[bwd_chunk_id], *self.grad_recv_info[bwd_chunk_id]))
 
     @contextmanager
-    def _without_memory(self) -> Iterator[None]:
+    def _on_meta_device(self) -> Iterator[None]:
         device, self.device = self.device, META
         try:
             yield
@@ -68,14 +68,14 @@ def allocate(received: Iterable[Any], device: torch.device) -> None:
     """Allocates receive buffers."""
     for info in received:
         if _buffer(info) is not None and info.buffer.is_meta:
-            info.buffer = _like(info.buffer, device)
+            info.buffer = _empty_like(info.buffer, device)
 
 
 def free(received: Iterable[Any]) -> None:
     """Frees receive buffers; their ``requires_grad`` is kept."""
     for info in received:
         if _buffer(info) is not None:
-            info.buffer = _like(info.buffer, META)
+            info.buffer = _empty_like(info.buffer, META)
 
 
 def _buffer(info: Any) -> Tensor | None:
@@ -83,5 +83,5 @@ def _buffer(info: Any) -> Tensor | None:
     return getattr(info, "buffer", None)
 
 
-def _like(buffer: Tensor, device: torch.device) -> Tensor:
+def _empty_like(buffer: Tensor, device: torch.device) -> Tensor:
     return torch.empty_like(buffer, device=device).requires_grad_(buffer.requires_grad)

@@ -11,27 +11,27 @@ from torch.distributed._tools.fake_collectives import CollectiveOp, collective_o
 from torch.distributed.distributed_c10d import _resolve_process_group
 
 
-def peak_reserved_bytes(on: torch.device) -> int | None:
+def peak_reserved_bytes(device: torch.device) -> int | None:
     """Peak memory reserved by the caching allocator; None on CPU."""
-    return torch.cuda.max_memory_reserved(on) if on.type == "cuda" else None
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
-def memory_notes(profiler: torch.profiler.profile, on: torch.device) -> Iterator[tuple[int, int, int]]:
+def memory_events(profiler: torch.profiler.profile, device: torch.device) -> Iterator[tuple[int, int, int]]:
     """The allocations on a device in a profile: time in nanoseconds, address, and bytes (negative if freed)."""
     assert profiler.profiler is not None
     assert profiler.profiler.kineto_results is not None
-    waiting = list(profiler.profiler.kineto_results.experimental_event_tree())
-    while waiting:
-        event = waiting.pop()
-        waiting += event.children
+    pending = list(profiler.profiler.kineto_results.experimental_event_tree())
+    while pending:
+        event = pending.pop()
+        pending += event.children
         fields = event.extra_fields
-        if isinstance(fields, _ExtraFields_Allocation) and fields.device.type == on.type:
+        if isinstance(fields, _ExtraFields_Allocation) and fields.device.type == device.type:
             yield event.start_time_ns, fields.ptr, fields.alloc_size
 
 
-def record_memory_history(most: int | None) -> None:
-    """Makes the CUDA allocator record its latest ``most`` allocations and frees with their stacks; None stops it."""
-    torch.cuda.memory._record_memory_history(**({"enabled": None} if most is None else {"max_entries": most}))
+def record_memory_history(max_entries: int | None) -> None:
+    """Makes the CUDA allocator record its latest ``max_entries`` allocations and frees with their stacks; None stops it."""
+    torch.cuda.memory._record_memory_history(**({"enabled": None} if max_entries is None else {"max_entries": max_entries}))
 
 
 def dump_memory_snapshot(path: str) -> None:
@@ -42,7 +42,7 @@ def dump_memory_snapshot(path: str) -> None:
 GROUP, CALL = "Process Group Description", "Collective name"
 
 
-def call_notes(event: Any) -> dict[str, str]:
+def call_metadata(event: Any) -> dict[str, str]:
     """torch's metadata of an NCCL collective's call: its ``GROUP`` and its ``CALL``; empty for any other event.
 
     torch quotes the strings. torch 2.11 does not expose this metadata (seen on an H200), so groups are unknown there.
@@ -67,10 +67,10 @@ def group_of_call(operator: Any, arguments: Any) -> str | None:
     return str(CollectiveOp.get_process_group(operator, arguments).group_desc)
 
 
-def memory_of(on: torch.device) -> tuple[int, int]:
+def memory_of(device: torch.device) -> tuple[int, int]:
     """Total bytes of the device's memory, and free bytes. On CPU both are the rank's share of the machine's memory."""
-    if on.type == "cuda":
-        free, total = torch.cuda.mem_get_info(on)
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
         return total, free
     share = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return share, share

@@ -107,7 +107,7 @@ class _PackedList(list[Any]):
 
 
 def _pack_saved(saved: Any, packing: Packing) -> Any:
-    return tree_map(lambda one: _Entry(one.val, packing) if isinstance(one, _VersionWrapper) else one, saved)
+    return tree_map(lambda leaf: _Entry(leaf.val, packing) if isinstance(leaf, _VersionWrapper) else leaf, saved)
 
 
 def selective_contexts(
@@ -116,13 +116,13 @@ def selective_contexts(
     """torch's contexts of both passes, which ignore operations hidden by ``hide_gathers``; saved tensors are packed by
     ``packing``, if given.
     """
-    keeping, repeating = create_selective_checkpoint_contexts(policy)
-    keeping.__class__, repeating.__class__ = _SavingMode, _RecomputingMode
+    saving, recomputing = create_selective_checkpoint_contexts(policy)
+    saving.__class__, recomputing.__class__ = _SavingMode, _RecomputingMode
     if packing is not None:
-        kept: Any = keeping.storage
-        by_order = kept.default_factory is list
-        keeping.storage = repeating.storage = defaultdict(partial(_PackedList if by_order else _Packed, packing))
-    return keeping, repeating
+        storage: Any = saving.storage
+        by_order = storage.default_factory is list
+        saving.storage = recomputing.storage = defaultdict(partial(_PackedList if by_order else _Packed, packing))
+    return saving, recomputing
 
 
 def checkpointed(layer: nn.Module, **contexts: Any) -> nn.Module:
@@ -134,10 +134,10 @@ def hide_gathers(module: nn.Module) -> None:
     """Hides FSDP2's operations before and after the forward pass of ``module``, to which FSDP2 must be applied already."""
     for hooks in (module._forward_pre_hooks, module._forward_hooks):
         for key, hook in list(hooks.items()):
-            hooks[key] = partial(_hidden, hook)
+            hooks[key] = partial(_run_hidden, hook)
 
 
-def _hidden(hook: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def _run_hidden(hook: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     _Gathering.depth += 1
     try:
         return hook(*arguments, **named)

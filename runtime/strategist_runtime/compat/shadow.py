@@ -29,81 +29,81 @@ def loop_back_collectives() -> None:
     library = torch.library.Library("c10d", "IMPL")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Oo]verrid")  # overriding is intended
-        for name, act in _STAND_INS.items():
+        for name, collective in _STAND_INS.items():
             for key in ("CPU", "CUDA"):
-                library.impl(name, act, key, allow_override=True)
+                library.impl(name, collective, key, allow_override=True)
     _library.append(library)
     warnings.filterwarnings("ignore", message="Set timeout is now only supported")  # there are no peers to wait for
 
 
-def _work() -> Any:
+def _finished_work() -> Any:
     return FakeWork().boxed()
 
 
-def _gathered(output: Tensor, own: Tensor, *_: Any) -> tuple[Tensor, Any]:
+def _all_gather(output: Tensor, local_input: Tensor, *_: Any) -> tuple[Tensor, Any]:
     with record_function(STAND_IN):
-        pieces, source = output.view(-1, own.numel()), own.reshape(1, -1)
-        if not _share_storage(output, own):
-            pieces.copy_(source)
+        parts, source = output.view(-1, local_input.numel()), local_input.reshape(1, -1)
+        if not _share_storage(output, local_input):
+            parts.copy_(source)
         else:  # in-place all-gather: this rank's part is in its place already
-            place = (own.data_ptr() - output.data_ptr()) // (own.numel() * own.element_size())
-            pieces[:place].copy_(source)
-            pieces[place + 1 :].copy_(source)
-    return output, _work()
+            index = (local_input.data_ptr() - output.data_ptr()) // (local_input.numel() * local_input.element_size())
+            parts[:index].copy_(source)
+            parts[index + 1 :].copy_(source)
+    return output, _finished_work()
 
 
-def _scattered(output: Tensor, whole: Tensor, *_: Any) -> tuple[Tensor, Any]:
+def _reduce_scatter(output: Tensor, full_input: Tensor, *_: Any) -> tuple[Tensor, Any]:
     with record_function(STAND_IN):
-        if not _share_storage(output, whole):
-            output.view(-1).copy_(whole.reshape(-1)[: output.numel()])
-    return output, _work()
+        if not _share_storage(output, full_input):
+            output.view(-1).copy_(full_input.reshape(-1)[: output.numel()])
+    return output, _finished_work()
 
 
 def _share_storage(left: Tensor, right: Tensor) -> bool:
     return left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
 
 
-def _each(act: Callable[..., tuple[Tensor, Any]]) -> Callable[..., Any]:
-    def acts(outputs: Sequence[Tensor], inputs: Sequence[Tensor], *_: Any) -> Any:
-        for output, own in zip(outputs, inputs, strict=True):
-            act(output, own)
-        return _work()
+def _coalesced(collective: Callable[..., tuple[Tensor, Any]]) -> Callable[..., Any]:
+    def apply(outputs: Sequence[Tensor], inputs: Sequence[Tensor], *_: Any) -> Any:
+        for output, local_input in zip(outputs, inputs, strict=True):
+            collective(output, local_input)
+        return _finished_work()
 
-    return acts
+    return apply
 
 
-def _exchanged(output: Tensor, own: Tensor, *_: Any) -> Any:
+def _all_to_all(output: Tensor, local_input: Tensor, *_: Any) -> Any:
     """Receives from peers as many rows as this rank sends them; zeros if more are requested."""
     with record_function(STAND_IN):
-        target, source = output.view(-1), own.reshape(-1)
-        shared = min(target.numel(), source.numel())
-        target[:shared].copy_(source[:shared])
-        target[shared:].zero_()
-    return _work()
+        target, source = output.view(-1), local_input.reshape(-1)
+        common_elements = min(target.numel(), source.numel())
+        target[:common_elements].copy_(source[:common_elements])
+        target[common_elements:].zero_()
+    return _finished_work()
 
 
-def _reduced(tensors: Sequence[Tensor], *_: Any) -> tuple[Sequence[Tensor], Any]:
+def _all_reduce(tensors: Sequence[Tensor], *_: Any) -> tuple[Sequence[Tensor], Any]:
     """Leaves the tensors unchanged; the future has them, since DDP reads the result from it."""
     future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
     future.set_result(list(tensors))
     return tensors, _create_work_from_future(future).boxed()
 
 
-def _received(tensors: Sequence[Tensor], *_: Any) -> Any:
+def _receive(tensors: Sequence[Tensor], *_: Any) -> Any:
     with record_function(STAND_IN):
         for tensor in tensors:
             if tensor.is_floating_point():
                 tensor.detach().uniform_(-ACTIVATION_BOUND, ACTIVATION_BOUND)
-    return _work()
+    return _finished_work()
 
 
 _STAND_INS: dict[str, Callable[..., Any]] = {
-    "_allgather_base_": _gathered,
-    "allgather_into_tensor_coalesced_": _each(_gathered),
-    "_reduce_scatter_base_": _scattered,
-    "reduce_scatter_tensor_coalesced_": _each(_scattered),
-    "alltoall_base_": _exchanged,
-    "allreduce_": _reduced,
-    "recv_": _received,
+    "_allgather_base_": _all_gather,
+    "allgather_into_tensor_coalesced_": _coalesced(_all_gather),
+    "_reduce_scatter_base_": _reduce_scatter,
+    "reduce_scatter_tensor_coalesced_": _coalesced(_reduce_scatter),
+    "alltoall_base_": _all_to_all,
+    "allreduce_": _all_reduce,
+    "recv_": _receive,
 }
 """Replacements by torch's name of the collective. All others keep the fake group's, which leave tensors unchanged."""

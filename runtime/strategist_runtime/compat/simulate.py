@@ -44,17 +44,17 @@ def init_fake_process_group(rank: int, world_size: int, *, gloo: bool, values: b
     COLLECTIVE_BACKENDS.update(dict.fromkeys(COLLECTIVE_BACKENDS, "fake"))
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
     if InferenceMode is not None:
-        schedules._PipelineSchedule._warmup_p2p = _know_shapes  # type: ignore[method-assign, assignment]
+        schedules._PipelineSchedule._warmup_p2p = _skip_shape_inference  # type: ignore[method-assign, assignment]
     if gloo:
-        _keep_what_is_sent()
+        _keep_sent_tensors()
     if values:
         return
     _keep_meshes_real()
     _hide_propagation()
     register_op_impl(aten._grouped_mm.default)(_grouped_matmul)
     for kernel in (FLASH, f"{FLASH}_backward"):  # torch counts FLOPs of CUDA's kernels only; both take the same arguments
-        on_cpu = getattr(aten, kernel.replace("attention", "attention_for_cpu"))
-        flop_registry.setdefault(on_cpu, flop_registry[getattr(aten, kernel)])
+        cpu_kernel = getattr(aten, kernel.replace("attention", "attention_for_cpu"))
+        flop_registry.setdefault(cpu_kernel, flop_registry[getattr(aten, kernel)])
 
 
 def replace_reducer(reducer: type[Any], logger: type[Any]) -> None:
@@ -65,7 +65,7 @@ def replace_reducer(reducer: type[Any], logger: type[Any]) -> None:
 
     def all_reduce(tensor: Tensor, *arguments: Any, async_op: bool = False, **options: Any) -> Any:
         work = original(tensor, *arguments, async_op=async_op, **options)
-        return _Reduced(tensor) if async_op else work
+        return _ReduceWork(tensor) if async_op else work
 
     dist.all_reduce = all_reduce
 
@@ -109,8 +109,8 @@ def _with_query_heads(arguments: Sequence[Any]) -> list[Any]:
     count; later versions count the same either way.
     """
     shapes = [argument.shape if isinstance(argument, Tensor) else argument for argument in arguments]
-    most = max(shape[1] for shape in shapes if isinstance(shape, torch.Size) and len(shape) == 4)
-    return [(shape[0], most, *shape[2:]) if isinstance(shape, torch.Size) and len(shape) == 4 else shape for shape in shapes]
+    query_heads = max(shape[1] for shape in shapes if isinstance(shape, torch.Size) and len(shape) == 4)
+    return [(shape[0], query_heads, *shape[2:]) if isinstance(shape, torch.Size) and len(shape) == 4 else shape for shape in shapes]
 
 
 def in_backward() -> bool:
@@ -119,15 +119,15 @@ def in_backward() -> bool:
 
 
 @contextmanager
-def watched_resizes(seen: Callable[[torch.UntypedStorage], None]) -> Iterator[None]:
-    """Context in which ``seen`` is called for each storage that changes its size, as FSDP2's do when parameters are freed and
+def watched_resizes(on_resize: Callable[[torch.UntypedStorage], None]) -> Iterator[None]:
+    """Context in which ``on_resize`` is called for each storage that changes its size, as FSDP2's do when parameters are freed and
     gathered.
     """
     original = torch.UntypedStorage.resize_
 
     def resize(storage: torch.UntypedStorage, size: int) -> Any:
         result = original(storage, size)
-        seen(storage)
+        on_resize(storage)
         return result
 
     torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign, assignment]
@@ -138,15 +138,15 @@ def watched_resizes(seen: Callable[[torch.UntypedStorage], None]) -> Iterator[No
 
 
 @contextmanager
-def watched_copies(copied: Callable[[Tensor, bool], Tensor]) -> Iterator[None]:
-    """Context in which ``copied`` replaces FSDP2's copies between device and host, which are the same device in a simulation;
+def watched_copies(copy: Callable[[Tensor, bool], Tensor]) -> Iterator[None]:
+    """Context in which ``copy`` replaces FSDP2's copies between device and host, which are the same device in a simulation;
     its second argument is whether the host waits.
     """
     original = torch.Tensor.to
 
     def to(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
-        travels = "non_blocking" in options and isinstance(arguments[0], torch.device)
-        return copied(tensor, not options["non_blocking"]) if travels else original(tensor, *arguments, **options)
+        changes_device = "non_blocking" in options and isinstance(arguments[0], torch.device)
+        return copy(tensor, not options["non_blocking"]) if changes_device else original(tensor, *arguments, **options)
 
     torch.Tensor.to = to  # type: ignore[method-assign, assignment]
     try:
@@ -155,9 +155,9 @@ def watched_copies(copied: Callable[[Tensor, bool], Tensor]) -> Iterator[None]:
         torch.Tensor.to = original  # type: ignore[method-assign]
 
 
-def at_end(storage: torch.UntypedStorage, act: Callable[[], None]) -> None:
-    """Calls ``act`` when the storage is freed."""
-    weakref.finalize(storage, act).atexit = False
+def at_end(storage: torch.UntypedStorage, callback: Callable[[], None]) -> None:
+    """Calls ``callback`` when the storage is freed."""
+    weakref.finalize(storage, callback).atexit = False
 
 
 def gradients_given(operator: Any, arguments: Any) -> Iterable[Tensor]:
@@ -219,13 +219,13 @@ def _hide_propagation() -> None:
     propagation._are_we_tracing = tensor_dispatch._are_we_tracing = lambda: False  # otherwise torch caches nothing
 
 
-def _know_shapes(_self: Any, stages: Any, *_: Any) -> None:
+def _skip_shape_inference(_self: Any, stages: Any, *_: Any) -> None:
     """Replaces the messages by which stages agree on whether shapes are known: they are."""
     for stage in stages:
         stage._inference_mode = InferenceMode.STATIC
 
 
-class _Reduced:
+class _ReduceWork:
     """A work whose future has the reduced tensor, as hooks expect; the one of torch's fake group has none."""
 
     def __init__(self, tensor: Tensor) -> None:
@@ -239,7 +239,7 @@ class _Reduced:
         return self.future
 
 
-class _Sent:
+class _SendWork:
     """A work that references the sent tensors, so that they live as long as the work."""
 
     def __init__(self, operations: Iterable[dist.P2POp]) -> None:
@@ -249,10 +249,10 @@ class _Sent:
         """Returns at once."""
 
 
-def _keep_what_is_sent() -> None:
+def _keep_sent_tensors() -> None:
     original = schedules._batch_p2p
 
     def batch(operations: list[dist.P2POp], **options: Any) -> list[Any]:
-        return [*original(operations, **options), _Sent(operations)]
+        return [*original(operations, **options), _SendWork(operations)]
 
     schedules._batch_p2p = batch  # type: ignore[assignment]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strategist_runtime.compat.profile import CALL, GROUP, call_notes
+from strategist_runtime.compat.profile import CALL, GROUP, call_metadata
 from strategist_runtime.compat.shadow import STAND_IN
 from strategist_runtime.measure.intervals import Interval, subtract
 from strategist_runtime.measure.kernel_kinds import host_kinds, interval, kernel_kinds, launched_within, on_cpu, spans_of
@@ -55,7 +55,7 @@ def on_device(events: Sequence[Any], calls_of_gloo: Iterable[Call] = ()) -> Acti
     The device's images of the host's spans are ignored, since they are no work. Replacements of collectives count as collectives
     of the group ``STAND_IN``.
     """
-    calls = {event.correlation_id(): meta for event in events if GROUP in (meta := call_notes(event))}
+    calls = {event.correlation_id(): meta for event in events if GROUP in (meta := call_metadata(event))}
     nccl_events: list[tuple[Any, Mapping[str, str]]] = []
     kernels, copies = [], []
     for event in events:

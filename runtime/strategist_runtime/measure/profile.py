@@ -53,7 +53,7 @@ def profiled(step: Callable[[], object], device: torch.device, axis_of: AxisOf =
         seconds = time.perf_counter() - begin
     if on_trace is not None:
         on_trace(profiler)
-    points = memory.curve(compat_profile.memory_notes(profiler, device))
+    points = memory.curve(compat_profile.memory_events(profiler, device))
     return _read(list(profiler.profiler.kineto_results.events()), points, seconds, device, axis_of)
 
 

@@ -253,7 +253,7 @@ def _first_problem(problems: Sequence[str]) -> str:
 
 
 class Disk:
-    """A file system that all ranks share. ``lock`` waits up to ``patience_seconds`` for the previous session's ranks to end."""
+    """A file system that all ranks share. ``lock`` waits up to ``lock_timeout_seconds`` for the previous session's ranks to end."""
 
     def __init__(self, lock_timeout_seconds: float = LOCK_SECONDS) -> None:
         self._lock_timeout_seconds = lock_timeout_seconds

@@ -14,7 +14,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import Course
 from strategist.errors import InputError
 from strategist_runtime import process
-from strategist_runtime.compat.device import forget_peak, peak_bytes, synchronize
+from strategist_runtime.compat.device import peak_bytes, reset_peak_memory, synchronize
 from strategist_runtime.compat.groups import set_timeouts
 from strategist_runtime.rank_record import NotFinite, Recorder, Stopped
 from strategist_runtime.training.checkpoint import Checkpoints
@@ -75,7 +75,7 @@ class Session:
                 self.recorder.figures.step_seconds.append(seconds)
             if index == self.first:  # the first step also connects the ranks and loads kernels
                 set_timeouts(self.trainer.settings.step_timeout_seconds)
-                forget_peak(self.trainer.device)
+                reset_peak_memory(self.trainer.device)
             self._finish(index, result, seconds)
 
     def profile(self, course: Course) -> None:
@@ -203,7 +203,7 @@ def begin(trainer: Trainer, recorder: Recorder) -> Session:
                 raise InputError(f"--steps {settings.total_steps}", f"{path} is at step {first} already", "ask for more")
             trainer = checkpoints.load(path, training, trainer)
     recorder.stop.armed = bool(settings.save)
-    trainer = replace(trainer, stop_requested=recorder.stop.wanted)
+    trainer = replace(trainer, stop_requested=recorder.stop.is_requested)
     return Session(
         trainer=trainer,
         recorder=recorder,

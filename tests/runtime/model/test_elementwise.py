@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from strategist_runtime.model.decoder import Decoder
-from strategist_runtime.simulate.kernels import of_cuda
+from strategist_runtime.simulate.kernels import cuda_replacements
 from strategist_runtime.weights import seeded
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -51,7 +51,7 @@ def moved_bytes(layers, autocast):
     model = model if autocast else model.bfloat16()
     model.arithmetic = lambda: torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext()
     tokens = torch.zeros((1, TOKENS), dtype=torch.long)
-    with of_cuda():
+    with cuda_replacements():
         with BytesCounter() as forward:
             loss = F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
         with BytesCounter() as backward:
