@@ -73,10 +73,10 @@ def _check(plan: Plan, settings: TrialSettings, shadow: int | None) -> None:
         found.append(f"{world} ranks: the plan is for {ranks}; start as many")
     if shadow is not None and not (world == 1 and 0 <= shadow < ranks):
         found.append(f"--shadow {shadow} in {world} ranks: is one of the plan's {ranks}, alone; start one, with 0 to {ranks - 1}")
-    wrong = {name: value for name, value in environment(plan).items() if os.environ.get(name) != value}
-    if wrong:
-        setting = " ".join(f"{name}={value}" for name, value in wrong.items())
-        found.append(f"{next(iter(wrong))}: the plan sets it, this process has it otherwise; start the ranks with {setting}")
+    differing = {name: value for name, value in environment(plan).items() if os.environ.get(name) != value}
+    if differing:
+        setting = " ".join(f"{name}={value}" for name, value in differing.items())
+        found.append(f"{next(iter(differing))}: the plan sets it, this process has it otherwise; start the ranks with {setting}")
     if found:
         raise StrategistError(" | ".join(found))
 
@@ -104,7 +104,7 @@ def _run(plan: Plan, settings: TrialSettings, recorder: Recorder, shadow: int | 
 
 
 def _outcome_of(error: BaseException) -> tuple[Outcome, str]:
-    process.release_memory()
+    process.remove_memory_limit()
     traceback.print_exception(error)
     message = f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS]
     if isinstance(error, NotFinite):

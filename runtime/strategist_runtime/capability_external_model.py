@@ -27,8 +27,8 @@ def external_model_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str
     yield from limits(plan, "a model of transformers")
     if settings.document_tokens(plan.workload):
         yield "packed documents: models of transformers are given none; leave them out, or --hf"
-    balanced = read_config(settings.hugging_face).get("output_router_logits")
-    if balanced and (plan.candidate.layout.tp > 1 or plan.workload.compute_dtype == "fp16"):
+    returns_router_logits = read_config(settings.hugging_face).get("output_router_logits")
+    if returns_router_logits and (plan.candidate.layout.tp > 1 or plan.workload.compute_dtype == "fp16"):
         law = "the auxiliary loss of a model of transformers is added without tensor parallelism, and not in fp16"
         yield f"output_router_logits true: {law}; choose tp 1 and bf16, or set it to false in config.json"
     for text in disagreements(plan.model, settings.hugging_face):

@@ -53,9 +53,9 @@ def axis_of(group: str, layout: Layout) -> str:
     axis.
     """
     name = group.removeprefix("mesh_")
-    named = (axis for axis in (*AXES, EXPERT) if name == axis or name.startswith(f"{axis}_"))
+    axes = (axis for axis in (*AXES, EXPERT) if name == axis or name.startswith(f"{axis}_"))
     fallback = tuple(layout.mesh) if len(layout.mesh) == 1 else ("world",)
-    return next(named, "dp_shard" if name.startswith("dim_") else fallback[0])
+    return next(axes, "dp_shard" if name.startswith("dim_") else fallback[0])
 
 
 def rank_grid(layout: Layout) -> torch.Tensor:

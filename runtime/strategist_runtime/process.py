@@ -62,7 +62,7 @@ def count_memory_closely() -> None:
         mallopt(M_MMAP_THRESHOLD, DIRECT_BYTES)
 
 
-def hold_memory(capacity_bytes: int) -> None:
+def limit_memory(capacity_bytes: int) -> None:
     """Limits this process to ``capacity_bytes`` more than it has now; further allocations fail. Linux only.
 
     The limit counts writable private memory (RLIMIT_DATA), not address space and not resident memory.
@@ -74,7 +74,7 @@ def hold_memory(capacity_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
-def release_memory() -> None:
+def remove_memory_limit() -> None:
     """Lifts the memory limit, for example so that a rank that ran out of memory can still write its record."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))

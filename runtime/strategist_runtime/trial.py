@@ -60,7 +60,7 @@ def _export(trainer: Trainer, recorder: Recorder) -> None:
     """Exports the model, without the memory limit (whole tensors are not part of the plan) and with the timeout of slow disks."""
     settings = trainer.settings
     recorder.enter("save")
-    process.release_memory()
+    process.remove_memory_limit()
     set_timeouts(settings.save_timeout_seconds)
     if settings.hugging_face:
         from strategist_runtime.adapters.transformers_export import export_external_model  # optional dependency

@@ -8,12 +8,12 @@ from strategist_runtime.process import data_bytes, is_out_of_memory
 
 PROGRAM = """
 from strategist_runtime import process
-process.hold_memory(64 * 2**20)
+process.limit_memory(64 * 2**20)
 kept = bytearray(48 * 2**20)
 try:
     bytearray(32 * 2**20)
 except MemoryError:
-    process.release_memory()
+    process.remove_memory_limit()
     more = bytearray(32 * 2**20)
     print("held and released")
 """

@@ -20,9 +20,9 @@ def export_external_model(model: CausalLM, plan: Plan, folder: str, device: torc
     tensors = {name.removeprefix("model."): values for name, values in gathered([model], plan, device)[1]}
     if dist.get_rank() == 0:
         with torch.device("meta"):
-            shell = AutoModelForCausalLM.from_config(model.model.config, dtype=compute_dtype(plan))
+            empty_model = AutoModelForCausalLM.from_config(model.model.config, dtype=compute_dtype(plan))
         try:
-            shell.save_pretrained(folder, state_dict=tensors)
+            empty_model.save_pretrained(folder, state_dict=tensors)
         except OSError as error:
             raise FileError(folder, f"cannot be written: {error}") from None
     dist.barrier()

@@ -132,9 +132,9 @@ def register_cpu_kernel() -> None:
 def _dispatcher_handler(local: Callable[..., tuple[Tensor, ...]]) -> Callable[..., object]:
     """A handler for torch's dispatcher that runs ``local`` on this rank's slices, like torch's own handlers for CUDA."""
 
-    def handle(operation: Any, arguments: tuple[object, ...], named: dict[str, object]) -> object:
+    def handle(operation: Any, arguments: tuple[object, ...], options: dict[str, object]) -> object:
         dispatcher = DTensor._op_dispatcher
-        call = dispatcher.unwrap_to_op_info(operation, arguments, named)
+        call = dispatcher.unwrap_to_op_info(operation, arguments, options)
         dispatcher.sharding_propagator.propagate(call)
         assert call.output_sharding is not None
         return dispatcher.wrap(local(call.compute_mesh, *call.local_args, **call.local_kwargs), call.output_sharding.output_spec)

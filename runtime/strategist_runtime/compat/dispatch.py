@@ -23,8 +23,11 @@ def accesses(operator: Any, arguments: Sequence[Any], options: Mapping[str, Any]
     if operator.is_view or operator.overloadpacket.__name__ in SHAPES_ONLY:
         return
     schema = operator._schema.arguments
-    named = {argument.name: argument for argument in schema}
-    values = [*zip(schema, arguments, strict=False), *((named[name], value) for name, value in options.items() if name in named)]
+    arguments_by_name = {argument.name: argument for argument in schema}
+    values = [
+        *zip(schema, arguments, strict=False),
+        *((arguments_by_name[name], value) for name, value in options.items() if name in arguments_by_name),
+    ]
     collective = operator.namespace == "c10d"  # schemas of collectives do not mark the arguments that they write
     for argument, value in values:
         is_output = collective and (argument.name.startswith("output") or argument.name == "tensors")

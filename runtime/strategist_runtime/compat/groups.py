@@ -41,11 +41,11 @@ def checkpoint_group(seconds: float) -> dist.ProcessGroup:
 
 def initialize_device_and_groups(device: torch.device) -> None:
     """Uses the device and every process group once, so that their one-time memory does not count as a trial's."""
-    square = torch.ones(512, 512, device=device)
+    matrix = torch.ones(512, 512, device=device)
     for dtype in (torch.float32, torch.bfloat16):
-        _ = square.to(dtype) @ square.to(dtype)
+        _ = matrix.to(dtype) @ matrix.to(dtype)
     for group in list(_world.pg_map):
-        dist.all_reduce(square, group=group)
+        dist.all_reduce(matrix, group=group)
     synchronize(device)
 
 

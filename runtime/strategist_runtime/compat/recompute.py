@@ -137,9 +137,9 @@ def hide_gathers(module: nn.Module) -> None:
             hooks[key] = partial(_run_hidden, hook)
 
 
-def _run_hidden(hook: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def _run_hidden(hook: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     _Gathering.depth += 1
     try:
-        return hook(*arguments, **named)
+        return hook(*arguments, **options)
     finally:
         _Gathering.depth -= 1

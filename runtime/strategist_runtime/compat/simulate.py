@@ -142,17 +142,17 @@ def watched_copies(copy: Callable[[Tensor, bool], Tensor]) -> Iterator[None]:
     """Context in which ``copy`` replaces FSDP2's copies between device and host, which are the same device in a simulation;
     its second argument is whether the host waits.
     """
-    original = torch.Tensor.to
+    original_to = torch.Tensor.to
 
     def to(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
         changes_device = "non_blocking" in options and isinstance(arguments[0], torch.device)
-        return copy(tensor, not options["non_blocking"]) if changes_device else original(tensor, *arguments, **options)
+        return copy(tensor, not options["non_blocking"]) if changes_device else original_to(tensor, *arguments, **options)
 
     torch.Tensor.to = to  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        torch.Tensor.to = original  # type: ignore[method-assign]
+        torch.Tensor.to = original_to  # type: ignore[method-assign]
 
 
 def at_end(storage: torch.UntypedStorage, callback: Callable[[], None]) -> None:

@@ -146,8 +146,8 @@ def _examples(path: Path, lines: Sequence[dict[str, Any]], tokenizer: Tokenizer,
         for ids in tokenizer.ids([line["text"] for line in lines], special=True):
             tokens = torch.tensor([*ids, *end], dtype=torch.int64)
             for begin in range(0, max(1, len(tokens) - 1), size - 1):
-                piece = tokens[begin : begin + size]
-                yield Example(ids=piece, trained=torch.ones(len(piece), dtype=torch.bool))
+                chunk = tokens[begin : begin + size]
+                yield Example(ids=chunk, trained=torch.ones(len(chunk), dtype=torch.bool))
     elif kind == "prompt":
         prompts = tokenizer.ids([line["prompt"] for line in lines], special=True)
         responses = [next(line[name] for name in RESPONSES if isinstance(line.get(name), str)) for line in lines]

@@ -188,9 +188,9 @@ def _result_of(error: BaseException, folder: Path) -> RankResult:
 
 def _message(error: BaseException) -> str:
     """The error in one line, without C++ stack frames."""
-    words = str(error).strip().split("\n\n")[0].split("\nException raised from")[0]
+    text = str(error).strip().split("\n\n")[0].split("\nException raised from")[0]
     name = type(error).__name__
-    return (f"{name}: {' '.join(words.split())}" if words else name)[:MESSAGE_CHARACTERS]
+    return (f"{name}: {' '.join(text.split())}" if text else name)[:MESSAGE_CHARACTERS]
 
 
 def _wait(ranks: list[int], folder: Path, deadline: float) -> dict[int, RankResult]:

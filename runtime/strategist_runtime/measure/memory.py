@@ -18,7 +18,7 @@ from strategist_runtime.measure.spans import MODULE_PREFIX, UPDATE, span
 def limit_memory(capacity_bytes: int, device: torch.device) -> None:
     """Limits this rank to ``capacity_bytes`` of device memory, if the device has more."""
     if device.type == "cpu":
-        process.hold_memory(capacity_bytes)
+        process.limit_memory(capacity_bytes)
     elif (total := torch.cuda.get_device_properties(device).total_memory) > capacity_bytes:
         torch.cuda.set_per_process_memory_fraction(capacity_bytes / total, device)
 
@@ -40,9 +40,9 @@ def curve(events: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
             freed.add(live.pop(address))
     points, running = [], 0
     for index, (time_ns, _, size) in enumerate(events):
-        stays = size < 0 or index in freed
+        is_freed = size < 0 or index in freed
         points.append((time_ns, running + size))
-        running += size if stays else 0
+        running += size if is_freed else 0
     return points
 
 

@@ -138,7 +138,7 @@ def count_collectives(step: Callable[[], object], device: torch.device) -> list[
     """The collectives of a step that runs for this purpose only. Dynamo does not compile within such a mode, so compiled layers
     run eagerly, with the same collectives.
     """
-    with set_stance("force_eager"), CollectiveCounter() as meter:
+    with set_stance("force_eager"), CollectiveCounter() as counter:
         step()
         synchronize(device)
-    return meter.calls
+    return counter.calls

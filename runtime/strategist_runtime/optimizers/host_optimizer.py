@@ -26,19 +26,19 @@ class HostOptimizer(torch.optim.Optimizer):
 
     def __init__(
         self,
-        named: Sequence[Named],
+        named_parameters: Sequence[Named],
         make: Callable[[Sequence[Named]], torch.optim.Optimizer],
         *,
         pinned: bool,
         lanes: tuple[Lane, Lane] | None = None,
         parameters_on_host: bool = False,
     ) -> None:
-        device = local(named[0][1]).device
+        device = local(named_parameters[0][1]).device
         self.down, self.up = lanes or (Lane(device), Lane(device))
         self.parameters_on_host = parameters_on_host
         twin = alias_of if parameters_on_host else partial(host_copy, pinned=pinned and device.type == "cuda")
-        self.twins = {parameter: twin(parameter) for _, parameter in named}
-        self.inner = make([(name, self.twins[parameter]) for name, parameter in named])
+        self.twins = {parameter: twin(parameter) for _, parameter in named_parameters}
+        self.inner = make([(name, self.twins[parameter]) for name, parameter in named_parameters])
         parameter_of = {twin: parameter for parameter, twin in self.twins.items()}
         groups = [{**group, "params": [parameter_of[twin] for twin in group["params"]]} for group in self.inner.param_groups]
         super().__init__(groups, {})

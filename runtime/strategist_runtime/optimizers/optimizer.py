@@ -42,10 +42,10 @@ class OptimizerConfig:
     betas: tuple[float, float] | None = None
     undecayed: frozenset[str] = frozenset()
 
-    def groups(self, named: Iterable[Named]) -> list[dict[str, Any]]:
+    def groups(self, named_parameters: Iterable[Named]) -> list[dict[str, Any]]:
         """Parameter groups by weight decay, and by mesh, since parameters on different meshes cannot share a kernel call."""
         found: dict[tuple[object, bool], list[nn.Parameter]] = defaultdict(list)
-        for name, parameter in named:
+        for name, parameter in named_parameters:
             mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
             found[mesh, name in self.undecayed].append(parameter)
         return [
@@ -55,12 +55,12 @@ class OptimizerConfig:
 
 
 def make_optimizer(
-    named: Iterable[Named], plan: Plan, settings: TrialSettings, undecayed: frozenset[str] = frozenset()
+    named_parameters: Iterable[Named], plan: Plan, settings: TrialSettings, undecayed: frozenset[str] = frozenset()
 ) -> torch.optim.Optimizer:
     """The plan's optimizer of the trained parameters, on the device or the host, after or in the backward pass. ``undecayed``:
     names of parameters without weight decay.
     """
-    trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+    trained = [(name, parameter) for name, parameter in named_parameters if parameter.requires_grad]
     knobs, options, name = plan.candidate.knobs, plan.candidate.options, plan.workload.optimizer
     default_decay = 0.0 if name == "sgd" else WEIGHT_DECAY
     config = OptimizerConfig(
@@ -144,14 +144,14 @@ def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
-def _optimizer(named: Sequence[Named], *, config: OptimizerConfig) -> torch.optim.Optimizer:
+def _optimizer(named_parameters: Sequence[Named], *, config: OptimizerConfig) -> torch.optim.Optimizer:
     """One optimizer for these parameters; ``muon`` uses Muon for the matrices of layers and AdamW for all others (arXiv
     2502.16982).
     """
     if config.name != "muon":
-        return _elementwise(named, config)
-    matrices = [pair for pair in named if pair[0].startswith("layers.") and pair[1].dim() == 2]
-    others = [pair for pair in named if not (pair[0].startswith("layers.") and pair[1].dim() == 2)]
+        return _elementwise(named_parameters, config)
+    matrices = [pair for pair in named_parameters if pair[0].startswith("layers.") and pair[1].dim() == 2]
+    others = [pair for pair in named_parameters if not (pair[0].startswith("layers.") and pair[1].dim() == 2)]
     parts: list[torch.optim.Optimizer] = []
     if matrices:
         # No groups by mesh: torch.optim.Muon updates one matrix after the other.
@@ -162,9 +162,9 @@ def _optimizer(named: Sequence[Named], *, config: OptimizerConfig) -> torch.opti
     return parts[0] if len(parts) == 1 else CombinedOptimizer(parts)
 
 
-def _elementwise(named: Sequence[Named], config: OptimizerConfig) -> torch.optim.Optimizer:
+def _elementwise(named_parameters: Sequence[Named], config: OptimizerConfig) -> torch.optim.Optimizer:
     """``adamw`` (arXiv 1711.05101), also with states in bf16 or 8 bits; or ``sgd`` without momentum, and so without states."""
-    groups, kernel = config.groups(named), config.kernel
+    groups, kernel = config.groups(named_parameters), config.kernel
     if config.name == "sgd":  # torch has no fused one for DTensors
         return torch.optim.SGD(groups, lr=config.learning_rate, foreach=kernel != "for_loop")
     arguments: dict[str, Any] = {"lr": config.learning_rate} | ({} if config.betas is None else {"betas": config.betas})

@@ -99,8 +99,8 @@ def _sum(steps: Weighted) -> Traced:
 
 def _weighted_sums(figures: Sequence[tuple[float, Mapping[Name, int]]]) -> dict[Name, int]:
     sums: defaultdict[Name, float] = defaultdict(float)
-    for weight, named in figures:
-        for name, value in named.items():
+    for weight, values in figures:
+        for name, value in values.items():
             sums[name] += weight * value
     return {name: round(value) for name, value in sums.items()}
 

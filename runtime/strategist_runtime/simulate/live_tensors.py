@@ -44,7 +44,7 @@ class Live(DispatchMode):
         self.races, self.order = races, order
         self._readers = StreamReaders(order) if order is not None and races is None else None
         self.timeline, self.flops, self.updating = Timeline(), 0, False
-        self.over = False  # frees after the step do not count
+        self.finished = False  # frees after the step do not count
         self.module = self.layer_part = ""
         self.host_bytes = self.host_peak_bytes = 0
         self._on_host: dict[int, int] = {}
@@ -92,7 +92,7 @@ class Live(DispatchMode):
             yield
         if self._readers is not None:
             self._readers.end()
-        self.over = True
+        self.finished = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operator and records its results; operators on tensor wrappers are dispatched again on the inner tensors.
@@ -193,14 +193,14 @@ class Live(DispatchMode):
         self.host_bytes -= self._on_host.pop(key)
 
     def _record_free(self, key: int) -> None:
-        if self.races is not None and not self.over:
+        if self.races is not None and not self.finished:
             self.races.free(key)
         self._record_event(self._numbers.pop(key), -self._bytes.pop(key))
-        if self._readers is not None and not self.over:
+        if self._readers is not None and not self.finished:
             self._readers.freed(key)
 
     def _record_event(self, number: int, change: int) -> None:
-        if self.over:
+        if self.finished:
             return
         if self.updating:
             phase, module = OPTIMIZER, ""

@@ -66,12 +66,12 @@ class Races:
         for key in written | created:
             self._write(key, use)
         if waits:
-            self.order.learn(HOST_LINE, self.order.known[line])
+            self.order.wait_for(HOST_LINE, self.order.clocks[line])
 
     def make(self, key: int, line: int) -> None:
         """Records the allocation of a storage's memory."""
         self._reuse(line)
-        self._traces[key] = Traces(allocation_line=line, written=(line, self.order.known[line].get(line, 0), "its allocation"))
+        self._traces[key] = Traces(allocation_line=line, written=(line, self.order.clocks[line].get(line, 0), "its allocation"))
 
     def forget(self, key: int) -> None:
         """Records the free of host memory; no check is needed, since torch's pinned memory waits for its copies."""

@@ -164,8 +164,8 @@ class _LayerRepeater:
         for copy in range(1, self.times + 1):
             for index in block:
                 number, change, moment = self.original.events[index]
-                lives = self.sizes[self.copies.get((number, copy), -1)] > 0
-                if self._is_of_update(number) and (change > 0 or lives):
+                is_live = self.sizes[self.copies.get((number, copy), -1)] > 0
+                if self._is_of_update(number) and (change > 0 or is_live):
                     self._record_event(index, self._copy(number, copy), change, moment)
 
     def _storage_in_copy(self, number: int, run: _Run, copy: int) -> int:

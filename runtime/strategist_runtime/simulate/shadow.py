@@ -37,16 +37,16 @@ def run(plan: Plan, rank: int, settings: TrialSettings, recorder: Recorder) -> N
         InputError: the device at hand has less memory than the plan's.
     """
     recorder.enter("init")
-    layout, planned = plan.candidate.layout, plan.cluster.device
-    device = this_device(planned.kind, 0)
+    layout, planned_device = plan.candidate.layout, plan.cluster.device
+    device = this_device(planned_device.kind, 0)
     recorder.figures.versions = dict(library_versions())
     _check_memory(plan, device)
-    compat_simulate.init_fake_process_group(rank, layout.world_size, gloo=planned.kind == "cpu", values=True)
+    compat_simulate.init_fake_process_group(rank, layout.world_size, gloo=planned_device.kind == "cpu", values=True)
     compat_shadow.loop_back_collectives()
     experts = plan.model.moe is not None
     meshes = make_meshes(layout, device.type, rank, experts=experts, offload=plan.candidate.knobs.offload)
     initialize_device_and_groups(device)
-    limit_memory(planned.usable_memory_bytes, device)
+    limit_memory(planned_device.usable_memory_bytes, device)
     recorder.enter("build")
     trainer = make_trainer(plan, settings, meshes, device)
     begin(UncheckedTrainer(**vars(trainer)), recorder).run()

@@ -12,7 +12,7 @@ from torch import Tensor
 from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.measure import memory
 from strategist_runtime.simulate.timeline import Timeline
-from strategist_runtime.simulate.virtual_streams import Known, StreamOrder
+from strategist_runtime.simulate.virtual_streams import Clock, StreamOrder
 
 
 @dataclass(eq=False)
@@ -23,7 +23,7 @@ class StreamReaders:
 
     order: StreamOrder
     timeline: Timeline = field(default_factory=Timeline)
-    pending_frees: list[tuple[int, Known]] = field(default_factory=list)
+    pending_frees: list[tuple[int, Clock]] = field(default_factory=list)
     reader_lines: dict[int, set[int]] = field(default_factory=dict)
     allocation_lines: dict[int, int] = field(default_factory=dict)
 
@@ -52,13 +52,13 @@ class StreamReaders:
 
     def synchronized(self) -> None:
         """Called when the host has waited: sets the delay of frees whose readers have finished."""
-        known, still = self.order.known[0], []
+        clock, unfinished = self.order.clocks[0], []
         for index, needed in self.pending_frees:
-            if all(known.get(line, 0) >= number for line, number in needed.items()):
+            if all(clock.get(line, 0) >= number for line, number in needed.items()):
                 self.timeline.delays[index] = len(self.timeline.events) - 1 - index
             else:
-                still.append((index, needed))
-        self.pending_frees = still
+                unfinished.append((index, needed))
+        self.pending_frees = unfinished
 
     def end(self) -> None:
         """Ends the step, in which the host reads results: all readers have finished."""

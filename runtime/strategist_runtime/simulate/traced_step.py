@@ -67,7 +67,7 @@ def traced(trainer: Trainer, races: Races | None = None, order: StreamOrder | No
     offload = on_host(trainer.plan)
     gc.disable()  # reference counts free every tensor at its last use
     try:
-        with CollectiveCounter() as meter, live.tracking(trainer.parts):
+        with CollectiveCounter() as counter, live.tracking(trainer.parts):
             with compat_simulate.watched_copies(live.copied) if offload == "all" else nullcontext():
                 loss = trainer.accumulate(rows)
             _classify_gradients(live, trainer)
@@ -80,7 +80,7 @@ def traced(trainer: Trainer, races: Races | None = None, order: StreamOrder | No
     finally:
         gc.enable()
     layout = trainer.plan.candidate.layout
-    exchanged = traffic({}, meter.calls, (), lambda group: axis_of(group, layout))
+    exchanged = traffic({}, counter.calls, (), lambda group: axis_of(group, layout))
     return Traced(
         instants=live.timeline.instants(),
         calls={(row.axis, row.collective): int(row.calls) for row in exchanged},

@@ -72,8 +72,8 @@ def find_model_function(reference: str) -> UserModel:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name + ".").startswith(error.name + "."):
-            do = "run it from the folder of the module, or install it"
-            raise InputError(f"{OPTION} {reference}", f"there is no module {error.name}", do) from None
+            advice = "run it from the folder of the module, or install it"
+            raise InputError(f"{OPTION} {reference}", f"there is no module {error.name}", advice) from None
         raise user_error(reference, error) from error
     except Exception as error:  # any error of the user's code
         raise user_error(reference, error) from error

@@ -21,7 +21,7 @@ from strategist_runtime.simulate.host_memory import creating_part
 HOST_LINE = 0
 """The line of the host."""
 
-Known = dict[int, int]
+Clock = dict[int, int]
 """The number of finished operations, by line."""
 
 
@@ -33,7 +33,7 @@ class StreamOrder:
     ``on_synchronize`` is called after the host has waited.
     """
 
-    known: list[Known] = field(default_factory=lambda: [{}])
+    clocks: list[Clock] = field(default_factory=lambda: [{}])
     on_record_stream: Callable[[Tensor, int], None] = lambda tensor, line: None
     on_synchronize: Callable[[], None] = lambda: None
 
@@ -41,33 +41,33 @@ class StreamOrder:
         self.computing = self.current = Stream(self)
 
     def line(self) -> int:
-        self.known.append({})
-        return len(self.known) - 1
+        self.clocks.append({})
+        return len(self.clocks) - 1
 
     def begin(self, line: int) -> int:
         """Begins an operation on a line; returns its number there."""
         if line != HOST_LINE:
-            self.learn(line, self.known[HOST_LINE])
-        number = self.known[line].get(line, 0) + 1
-        self.known[line][line] = number
+            self.wait_for(line, self.clocks[HOST_LINE])
+        number = self.clocks[line].get(line, 0) + 1
+        self.clocks[line][line] = number
         return number
 
-    def learn(self, line: int, known: Known) -> None:
-        """Makes later operations of a line run after all operations in ``known``."""
-        clock = self.known[line]
-        for other, number in known.items():
-            clock[other] = max(clock.get(other, 0), number)
+    def wait_for(self, line: int, clock: Clock) -> None:
+        """Makes later operations of a line run after all operations in ``clock``."""
+        waiting_clock = self.clocks[line]
+        for other, number in clock.items():
+            waiting_clock[other] = max(waiting_clock.get(other, 0), number)
         if line == HOST_LINE:
             self.on_synchronize()
 
     def wait_for_all(self) -> None:
         """Makes the host wait for all launched operations of the device."""
-        for known in self.known[HOST_LINE + 1 :]:
-            self.learn(HOST_LINE, known)
+        for clock in self.clocks[HOST_LINE + 1 :]:
+            self.wait_for(HOST_LINE, clock)
 
     def has_finished(self, line: int, number: int, *, to: int) -> bool:
         """Whether operation ``number`` of ``line`` has finished before the next operation on line ``to``."""
-        return self.known[to].get(line, 0) >= number or self.known[HOST_LINE].get(line, 0) >= number
+        return self.clocks[to].get(line, 0) >= number or self.clocks[HOST_LINE].get(line, 0) >= number
 
 
 class Stream:
@@ -77,10 +77,10 @@ class Stream:
         self.order, self.line = order, order.line()
 
     def wait_stream(self, other: "Stream") -> None:
-        self.order.learn(self.line, self.order.known[other.line])
+        self.order.wait_for(self.line, self.order.clocks[other.line])
 
     def wait_event(self, event: "Event") -> None:
-        self.order.learn(self.line, event.known)
+        self.order.wait_for(self.line, event.clock)
 
     def record_event(self, event: "Event | None" = None) -> "Event":
         event = event or Event(self.order)
@@ -88,7 +88,7 @@ class Stream:
         return event
 
     def synchronize(self) -> None:
-        self.order.learn(HOST_LINE, self.order.known[self.line])
+        self.order.wait_for(HOST_LINE, self.order.clocks[self.line])
 
 
 class Event:
@@ -96,18 +96,18 @@ class Event:
 
     def __init__(self, order: StreamOrder) -> None:
         self.order = order
-        self.known: Known = {}
+        self.clock: Clock = {}
 
     def record(self, stream: Stream | None = None) -> None:
         line = (stream or self.order.current).line
-        self.order.learn(line, self.order.known[HOST_LINE])
-        self.known = dict(self.order.known[line])
+        self.order.wait_for(line, self.order.clocks[HOST_LINE])
+        self.clock = dict(self.order.clocks[line])
 
     def wait(self, stream: Stream | None = None) -> None:
         (stream or self.order.current).wait_event(self)
 
     def synchronize(self) -> None:
-        self.order.learn(HOST_LINE, self.known)
+        self.order.wait_for(HOST_LINE, self.clock)
 
     def query(self) -> bool:
         """Always True: events have always finished."""

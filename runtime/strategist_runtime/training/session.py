@@ -170,7 +170,7 @@ class Session:
         assert self.checkpoints is not None
         phase = self.recorder.phase
         self.recorder.enter("save")
-        process.release_memory()  # so that the memory limit does not apply to the copy of the state in host memory
+        process.remove_memory_limit()  # so that the memory limit does not apply to the copy of the state in host memory
         self.checkpoints.save(self.trainer, done, evaluation_loss)
         self.recorder.enter(phase)
 

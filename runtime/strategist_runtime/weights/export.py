@@ -93,11 +93,11 @@ def gathered(
 def _sharded_parameters(parts: Sequence[nn.Module], plan: Plan) -> Iterator[ShardedParameter]:
     """This rank's parameters and saved buffers, each once: a tied head is left out."""
     with torch.no_grad():
-        adapted = {f"{plain_name(name)}.weight": module for name, module in _modules(parts) if isinstance(module, LoRALinear)}
+        lora_modules = {f"{plain_name(name)}.weight": module for name, module in _modules(parts) if isinstance(module, LoRALinear)}
         for name, parameter in plain_names(parts):
             if name.endswith(("lora_a", "lora_b")) or (name == "head.weight" and plan.model.tied_embeddings):
                 continue
-            whole = partial(_merge_lora, adapted[name]) if name in adapted else partial(_full_tensor, parameter)
+            whole = partial(_merge_lora, lora_modules[name]) if name in lora_modules else partial(_full_tensor, parameter)
             yield ShardedParameter(name=name, shape=tuple(parameter.shape), whole=whole)
         for name, buffer in balance_biases(parts, plan.model):
             yield ShardedParameter(name=name, shape=tuple(buffer.shape), whole=partial(_full_tensor, buffer))
