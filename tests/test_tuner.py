@@ -163,11 +163,11 @@ def test_a_study_resumes_where_it_stopped(run, tmp_path: Path) -> None:
 def test_events_of_a_tuning_are_sent_in_order(run) -> None:
     events: list[TuneEvent] = []
     run(3, on_event=events.append)
-    trial = [EventType.STARTED, *[EventType.MOVED] * SETTINGS.steps, EventType.ENDED]
+    trial = [EventType.STARTED, *[EventType.PROGRESS] * SETTINGS.steps, EventType.ENDED]
     assert [event.event_type for event in events] == [EventType.BEGUN, *trial * 3, EventType.OVER]
-    steps = [event.trial for event in events if event.event_type in (EventType.STARTED, EventType.MOVED)]
+    steps = [event.trial for event in events if event.event_type in (EventType.STARTED, EventType.PROGRESS)]
     assert steps == [number for number in (1, 2, 3) for _ in trial[:-1]]
-    assert {event.trial for event in events if event.event_type not in (EventType.STARTED, EventType.MOVED)} == {None}
+    assert {event.trial for event in events if event.event_type not in (EventType.STARTED, EventType.PROGRESS)} == {None}
     assert {event.trials for event in events} == {3}
     assert {event.progress.phase for event in events if event.progress} == {"measure"}
     assert [len(event.state.results) for event in events if event.event_type is EventType.ENDED] == [1, 2, 3]

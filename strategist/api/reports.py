@@ -166,10 +166,10 @@ def study_report(place: str | Path) -> StudyReport:
     """
     from strategist.ledger.ledger import Ledger
     from strategist.search.setting_importance import influences
-    from strategist.tuner.study import seen
+    from strategist.tuner.study import study_of
 
     with Ledger.open(place) as ledger:
-        study, rows, folder = seen(ledger), ledger.trials(), ledger.folder
+        study, rows, folder = study_of(ledger), ledger.trials(), ledger.folder
     ran = [
         (trial.plan.candidate, trial.measurement.step_seconds)
         for trial in study.trials

@@ -49,13 +49,13 @@ class TuningView(ProgressView):
 
 
 def _title(event: TuneEvent, study: str) -> Text:
-    request = event.state.asked.request
+    request = event.state.situation.request
     asked = f"{request.model} on {request.gpus}, for {goal_words(event.state.goals)}"
     return Text.assemble((asked, "bold"), f"  {study}", no_wrap=True, overflow="ellipsis")
 
 
 def _running(now: TuningSnapshot) -> Iterator[RenderableType]:
-    event, own = now.event, now.own
+    event, own = now.event, now.event_trial
     if own is not None:
         yield heading(f"Trial {own.number} of {event.trials}", ", ".join(_progress(event)))
         yield Padding(_settings(own.plan.estimate.step_seconds, change_words(own.plan), own.proposed_by), (0, 0, 0, 2))

@@ -31,20 +31,20 @@ def crash_causes(results: Iterable[TrialResult], ranked: Sequence[Plan]) -> tupl
     """Settings that crash, so that candidates with them are excluded: trials with them crashed, a trial without them ran, and no
     untried candidate lies between the two.
     """
-    known = list(results)
+    result_list = list(results)
     found: dict[tuple[tuple[str, object], ...], CrashCause] = {}
-    for case in _cases(known):
-        crashed = _crashed_with(known, case.suspects)
-        if len(crashed) >= MIN_CRASHES and not _between(known, ranked, case):
-            convicted = CrashCause(settings=dict(case.suspects), crashed=tuple(crashed), ran=case.ran)
-            found.setdefault(tuple(sorted(convicted.settings.items())), convicted)
+    for case in _cases(result_list):
+        crashed = _crashed_with(result_list, case.suspects)
+        if len(crashed) >= MIN_CRASHES and not _between(result_list, ranked, case):
+            cause = CrashCause(settings=dict(case.suspects), crashed=tuple(crashed), ran=case.ran)
+            found.setdefault(tuple(sorted(cause.settings.items())), cause)
     return tuple(found.values())
 
 
-def excluded(plan: Plan, blames: Iterable[CrashCause]) -> bool:
+def excluded(plan: Plan, causes: Iterable[CrashCause]) -> bool:
     """Whether the plan has settings that are known to crash."""
-    own = settings_of(plan.candidate)
-    return any(_includes(own, cause.settings) for cause in blames)
+    settings = settings_of(plan.candidate)
+    return any(_includes(settings, cause.settings) for cause in causes)
 
 
 def next_question(results: Iterable[TrialResult], ranked: Sequence[Plan]) -> tuple[Plan, int] | None:
@@ -53,54 +53,60 @@ def next_question(results: Iterable[TrialResult], ranked: Sequence[Plan]) -> tup
     It is the plan closest to half of the suspected settings, or the crashed plan again if no candidate has a part of them. None
     if no crash is open.
     """
-    known = list(results)
-    plans = {result.number: result.plan for result in known}
-    for case in _cases(known):
-        if between := _between(known, ranked, case):
-            half = len(case.suspects) / 2
-            return min(between, key=lambda plan: abs(_shared_count(plan, case.suspects) - half)), case.crashed
-        if len(_crashed_with(known, case.suspects)) < MIN_CRASHES:
+    result_list = list(results)
+    plans = {result.number: result.plan for result in result_list}
+    for case in _cases(result_list):
+        if between := _between(result_list, ranked, case):
+            half_size = len(case.suspects) / 2
+            return min(between, key=lambda plan: abs(_shared_count(plan, case.suspects) - half_size)), case.crashed
+        if len(_crashed_with(result_list, case.suspects)) < MIN_CRASHES:
             return plans[case.crashed], case.crashed
     return None
 
 
-def _cases(known: Sequence[TrialResult]) -> list[_Case]:
+def _cases(results: Sequence[TrialResult]) -> list[_Case]:
     """A case for each crashed trial, with the trial that ran and shares most settings with it.
 
     Left out are candidates that both crashed and ran, and crashes that contain all suspects of a smaller case.
     """
-    ran = [(result.number, _searched_settings(result.plan)) for result in known if _outcome(result) in RAN]
+    ran = [(result.number, _searched_settings(result.plan)) for result in results if _outcome(result) in RAN]
     cases = []
-    for result in known:
+    for result in results:
         if _outcome(result) is Outcome.CRASH and ran:
-            own = _searched_settings(result.plan)
-            differing = [(number, {name: own[name] for name in own if own[name] != other[name]}) for number, other in ran]
+            settings = _searched_settings(result.plan)
+            differing = [
+                (number, {name: settings[name] for name in settings if settings[name] != other[name]}) for number, other in ran
+            ]
             number, suspects = min(differing, key=lambda item: len(item[1]))
             if suspects:
                 cases.append(_Case(crashed=result.number, ran=number, suspects=suspects))
-    plans = {result.number: _searched_settings(result.plan) for result in known}
+    plans = {result.number: _searched_settings(result.plan) for result in results}
     return [
         case
         for case in cases
-        if not any(len(less.suspects) < len(case.suspects) and _includes(plans[case.crashed], less.suspects) for less in cases)
+        if not any(
+            len(narrower.suspects) < len(case.suspects) and _includes(plans[case.crashed], narrower.suspects) for narrower in cases
+        )
     ]
 
 
-def _between(known: Sequence[TrialResult], ranked: Sequence[Plan], case: _Case) -> list[Plan]:
+def _between(results: Sequence[TrialResult], ranked: Sequence[Plan], case: _Case) -> list[Plan]:
     """Untried candidates that differ from the trial that ran in some, but not all, of the suspects, and in nothing else."""
-    tried = [_searched_settings(result.plan) for result in known]
-    base = _searched_settings(next(result.plan for result in known if result.number == case.ran))
+    tried = [_searched_settings(result.plan) for result in results]
+    base = _searched_settings(next(result.plan for result in results if result.number == case.ran))
     found = []
     for plan in ranked:
-        own = _searched_settings(plan)
-        changed = {name: own[name] for name in own if own[name] != base[name]}
-        if 0 < len(changed) < len(case.suspects) and _includes(case.suspects, changed) and own not in tried:
+        settings = _searched_settings(plan)
+        changed = {name: settings[name] for name in settings if settings[name] != base[name]}
+        if 0 < len(changed) < len(case.suspects) and _includes(case.suspects, changed) and settings not in tried:
             found.append(plan)
     return found
 
 
-def _crashed_with(known: Iterable[TrialResult], suspects: Settings) -> list[int]:
-    return [item.number for item in known if _outcome(item) is Outcome.CRASH and _includes(_searched_settings(item.plan), suspects)]
+def _crashed_with(results: Iterable[TrialResult], suspects: Settings) -> list[int]:
+    return [
+        item.number for item in results if _outcome(item) is Outcome.CRASH and _includes(_searched_settings(item.plan), suspects)
+    ]
 
 
 def _outcome(result: TrialResult) -> Outcome | None:
@@ -112,10 +118,10 @@ def _searched_settings(plan: Plan) -> Settings:
     return {name: value for name, value in settings_of(plan.candidate).items() if not name.startswith("options.")}
 
 
-def _includes(own: Settings, wanted: Mapping[str, object]) -> bool:
-    return all(own.get(name) == value for name, value in wanted.items())
+def _includes(settings: Settings, required: Mapping[str, object]) -> bool:
+    return all(settings.get(name) == value for name, value in required.items())
 
 
 def _shared_count(plan: Plan, suspects: Settings) -> int:
-    own = settings_of(plan.candidate)
-    return sum(own[name] == value for name, value in suspects.items())
+    settings = settings_of(plan.candidate)
+    return sum(settings[name] == value for name, value in suspects.items())

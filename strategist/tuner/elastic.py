@@ -72,69 +72,71 @@ def train(
         FileError: the folder cannot be written.
     """
     (folder / STOP_FILE).unlink(missing_ok=True)
-    restarts = vain = saved = 0
+    restarts = fruitless_restarts = saved = 0
     for part in itertools.count():
         measurement = replace(executor.execute(plan, folder / f"part-{part}", settings, on_event), restarts=part)
         codec.save(measurement, folder / "measurement.json")
         codec.save(plan, folder / "plan.json")
         lost, ranks, before, saved = measurement.lost_ranks, plan.candidate.layout.world_size, saved, _step(settings)
-        vain = vain + 1 if saved == before else 0
+        fruitless_restarts = fruitless_restarts + 1 if saved == before else 0
         if measurement.outcome in TRANSIENT_OUTCOMES and restarts < allowed_restarts(plan, settings):
             restarts += 1
         elif 0 < len(lost) < ranks:
             executor, restarts = executor.without(lost), 0
             plan = plan_for_fewer_devices(plan, ranks - len(lost), deck=deck, backend=backend, calibration=calibration)
-        elif not lost or vain == MAX_FRUITLESS_RESTARTS:
+        elif not lost or fruitless_restarts == MAX_FRUITLESS_RESTARTS:
             break
         if on_shrink is not None:
             on_shrink(Shrink(lost=lost, ranks=ranks, plan=plan, step=saved))
         if (folder / STOP_FILE).exists():
-            more = f"; to go on: --resume {settings.save}" if saved else ""
-            message = f"stopped at step {saved} of {settings.total_steps}, as asked{more}"
+            resume_hint = f"; to go on: --resume {settings.save}" if saved else ""
+            message = f"stopped at step {saved} of {settings.total_steps}, as asked{resume_hint}"
             measurement = replace(measurement, outcome=Outcome.CANCELLED, evidence=Evidence(message=message))
             codec.save(measurement, folder / "measurement.json")
             break
     return measurement
 
 
-def plan_for_fewer_devices(plan: Plan, left: int, *, deck: Deck, backend: str, calibration: Calibration | None = None) -> Plan:
-    """The best plan for the same training on at most ``left`` devices of the same cluster.
+def plan_for_fewer_devices(
+    plan: Plan, remaining_devices: int, *, deck: Deck, backend: str, calibration: Calibration | None = None
+) -> Plan:
+    """The best plan for the same training on at most ``remaining_devices`` devices of the same cluster.
 
     The model, the batch and every setting that changes convergence stay the same.
 
     Raises:
         InputError: there is no such plan.
     """
-    fixed = {name: value for name, usual in CONVERGENCE_SETTINGS.items() if (value := value_of(plan.candidate, name)) != usual}
+    fixed = {name: value for name, default in CONVERGENCE_SETTINGS.items() if (value := value_of(plan.candidate, name)) != default}
     request = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload, fix=fixed, backend=backend)
-    asked = Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
+    situation = Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
     best: Plan | None = None
-    why: list[str] = []
-    for cluster in _clusters(plan.cluster, left):
+    reasons: list[str] = []
+    for cluster in _clusters(plan.cluster, remaining_devices):
         try:
-            found = ranked(on_cluster(asked, cluster), deck=deck, calibration=calibration, limit=1)
+            found = ranked(on_cluster(situation, cluster), deck=deck, calibration=calibration, limit=1)
         except InputError as error:  # no legal layout for this number of devices
-            why.append(error.law)
+            reasons.append(error.law)
             continue
         if not found:
-            why.insert(0, "nothing that the cards allow fits the memory")
-        for each in found:
-            if best is None or each.estimate.tokens_per_second > (1 + NEAR_TIE) * best.estimate.tokens_per_second:
-                best = each
+            reasons.insert(0, "nothing that the cards allow fits the memory")
+        for candidate_plan in found:
+            if best is None or candidate_plan.estimate.tokens_per_second > (1 + NEAR_TIE) * best.estimate.tokens_per_second:
+                best = candidate_plan
     if best is None:
-        law = f"of {plan.cluster.devices} there is no plan for them, nor for fewer: {why[0]}"
-        raise InputError(f"{left} devices left", law, "resume with --resume when there are more")
+        law = f"of {plan.cluster.devices} there is no plan for them, nor for fewer: {reasons[0]}"
+        raise InputError(f"{remaining_devices} devices left", law, "resume with --resume when there are more")
     return best
 
 
-def _clusters(whole: Cluster, left: int) -> Iterator[Cluster]:
-    """Clusters of at most ``left`` devices, the largest first: whole nodes, or a part of one node."""
-    each = whole.gpus_per_node
-    for devices in range(left, max(1, left // 2) - 1, -1)[:MAX_SIZES]:
-        if devices <= each:
-            yield scaled(whole, 1, devices)
-        elif devices % each == 0:
-            yield scaled(whole, devices // each, each)
+def _clusters(cluster: Cluster, remaining_devices: int) -> Iterator[Cluster]:
+    """Clusters of at most ``remaining_devices`` devices, the largest first: whole nodes, or a part of one node."""
+    gpus_per_node = cluster.gpus_per_node
+    for devices in range(remaining_devices, max(1, remaining_devices // 2) - 1, -1)[:MAX_SIZES]:
+        if devices <= gpus_per_node:
+            yield scaled(cluster, 1, devices)
+        elif devices % gpus_per_node == 0:
+            yield scaled(cluster, devices // gpus_per_node, gpus_per_node)
 
 
 def _step(settings: TrialSettings) -> int:

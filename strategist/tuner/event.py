@@ -17,7 +17,7 @@ class EventType(StrEnum):
 
     BEGUN = "begun"
     STARTED = "trial_started"
-    MOVED = "trial_moved"
+    PROGRESS = "trial_moved"
     ENDED = "trial_ended"
     WAITING = "waiting"
     OVER = "over"

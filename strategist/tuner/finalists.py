@@ -55,12 +55,12 @@ class Finalist(Generic[T]):
     """
 
     trials: tuple[T, ...]
-    seen: tuple[tuple[float, ...], ...]
+    objective_values: tuple[tuple[float, ...], ...]
 
     @property
     def values(self) -> tuple[float, ...]:
         """Geometric means over ``seen``, one for each objective."""
-        return tuple(exp(statistics.fmean(map(log, values))) for values in zip(*self.seen, strict=True))
+        return tuple(exp(statistics.fmean(map(log, values))) for values in zip(*self.objective_values, strict=True))
 
     @property
     def value(self) -> float:
@@ -88,7 +88,7 @@ class Finalist(Generic[T]):
 
 def finalists(results: Iterable[T], goals: Goals) -> tuple[Finalist[T], ...]:
     """The finalists, best first. Candidates that failed in one of their trials or violate a constraint are left out."""
-    found = [item for item in _ran_well(results, goals) if not any(_missed(trial, goals) for trial in _counted(item.trials))]
+    found = [item for item in _ran_well(results, goals) if not any(_missed(trial, goals) for trial in _repeats_or_all(item.trials))]
     return tuple(sorted(found, key=lambda finalist: (finalist.value, finalist.trials[0].number)))
 
 
@@ -96,7 +96,7 @@ def front(state: Sequence[Finalist[T]], goals: Goals) -> tuple[int, ...]:
     """Numbers of the trials of undominated finalists, ascending; empty if there is only one objective."""
     if not goals.several:
         return ()
-    return tuple(sorted(state[place].trial.number for place in undominated([item.values for item in state])))
+    return tuple(sorted(state[index].trial.number for index in undominated([item.values for item in state])))
 
 
 def nearest(results: Iterable[T], goals: Goals) -> int | None:
@@ -110,18 +110,18 @@ def _ran_well(results: Iterable[T], goals: Goals) -> list[Finalist[T]]:
     for result in sorted(results, key=lambda result: result.number):
         if result.measurement is not None and result.measurement.outcome not in UNINFORMATIVE_OUTCOMES:
             by_candidate.setdefault(result.plan.candidate.key, []).append(result)
-    return [finalist for own in by_candidate.values() if (finalist := _finalist(own, goals)) is not None]
+    return [finalist for candidate_trials in by_candidate.values() if (finalist := _finalist(candidate_trials, goals)) is not None]
 
 
 def _finalist(trials: Sequence[T], goals: Goals) -> Finalist[T] | None:
     if any(trial.measurement is None or trial.measurement.outcome is not Outcome.OK for trial in trials):
         return None
-    measured = [(trial.plan, trial.measurement) for trial in _counted(trials) if trial.measurement is not None]
-    seen = [values for plan, measurement in measured if (values := goals.measured(plan, measurement)) is not None]
-    return Finalist(trials=tuple(trials), seen=tuple(seen)) if seen else None
+    measured = [(trial.plan, trial.measurement) for trial in _repeats_or_all(trials) if trial.measurement is not None]
+    objective_values = [values for plan, measurement in measured if (values := goals.measured(plan, measurement)) is not None]
+    return Finalist(trials=tuple(trials), objective_values=tuple(objective_values)) if objective_values else None
 
 
-def _counted(trials: Sequence[T]) -> Sequence[T]:
+def _repeats_or_all(trials: Sequence[T]) -> Sequence[T]:
     """The repeats, or the first trial if there are none."""
     return [trial for trial in trials if trial.proposed_by == REPEAT] or trials
 
@@ -130,13 +130,13 @@ def _missed(trial: T, goals: Goals) -> dict[str, float]:
     return {} if trial.measurement is None else goals.missed(trial.plan, trial.measurement)
 
 
-def next_repeat(state: Sequence[Finalist[T]], times: int, held: int) -> Finalist[T] | None:
+def next_repeat(state: Sequence[Finalist[T]], times: int, repeats_done: int) -> Finalist[T] | None:
     """The finalist to run again: of the best two, the one with fewer repeats, until both have ``times``.
 
-    Their runs alternate, so that changes of the machine affect both. None if the best is clear, or if the ``held`` repeats so
-    far have used up ``MAX_ROUNDS``.
+    Their runs alternate, so that changes of the machine affect both. None if the best is clear, or if the ``repeats_done`` repeats
+    have used up ``MAX_ROUNDS``.
     """
-    if held >= MAX_ROUNDS * times or (pair := _undecided_pair(state)) is None:
+    if repeats_done >= MAX_ROUNDS * times or (pair := _undecided_pair(state)) is None:
         return None
     fewest = min(pair, key=lambda finalist: len(finalist.repeats))
     return fewest if len(fewest.repeats) < times else None
@@ -152,12 +152,15 @@ def confirmation(state: Sequence[Finalist[T]]) -> Confirmation | None:
         runner_up=second.trial.number,
         ahead=second.value / best.value - 1,
         in_doubt=_undecided_pair(state) is not None,
-        pairs=tuple(theirs / own - 1 for own, theirs in zip(_repeated(best), _repeated(second), strict=False)),
+        pairs=tuple(
+            second_seconds / best_seconds - 1
+            for best_seconds, second_seconds in zip(_repeated(best), _repeated(second), strict=False)
+        ),
     )
 
 
 def _repeated(finalist: Finalist[T]) -> list[float]:
-    return [values[0] for values in finalist.seen] if finalist.repeats else []
+    return [values[0] for values in finalist.objective_values] if finalist.repeats else []
 
 
 def _undecided_pair(state: Sequence[Finalist[T]]) -> tuple[Finalist[T], Finalist[T]] | None:

@@ -57,9 +57,9 @@ def _time(seconds: float | None) -> str | None:
     return None if seconds is None else iso(datetime.fromtimestamp(seconds, UTC))
 
 
-def iso(moment: datetime) -> str:
+def iso(timestamp: datetime) -> str:
     """A time in the format of the cells."""
-    return moment.isoformat(timespec="milliseconds")
+    return timestamp.isoformat(timespec="milliseconds")
 
 
 def write(study: Study, path: Path, *, force: bool = False) -> None:

@@ -71,49 +71,53 @@ def import_file(
         FileError: the file cannot be read, or a row holds no measured candidate of this request; nothing is imported then.
     """
     if request is not None:
-        asked = situation(native(request))
-        found = tuple(_found(path, asked, deck, calibration))  # read before the study is created
+        study_situation = situation(native(request))
+        found = tuple(_found(path, study_situation, deck, calibration))  # read before the study is created
     with Ledger.open(study, create=request is not None, server=server) as ledger:
         folder = study.resolve()
         if request is None:
-            if (known := ledger.study("request")) is None:
+            if (request_json := ledger.study("request")) is None:
                 raise InputError(f"study {folder}", "holds no request", "say which: --model, --gpus and what else it is of")
-            asked = situation(codec.loads(Request, known))
-            found = tuple(_found(path, asked, deck, calibration))
-        set_request(ledger, folder, asked, Kind.REAL, ledger.study("program") or "")
+            study_situation = situation(codec.loads(Request, request_json))
+            found = tuple(_found(path, study_situation, deck, calibration))
+        set_request(ledger, folder, study_situation, Kind.REAL, ledger.study("program") or "")
         imported = sum([ledger.import_trial(row) for row in finished_rows(found)])
         ledger.export_jsonl(folder / HISTORY)
     return ImportResult(study=str(folder), imported=imported, duplicates=len(found) - imported)
 
 
-def _found(path: Path, asked: Situation, deck: Deck, calibration: Calibration | None) -> Iterator[Found]:
+def _found(path: Path, study_situation: Situation, deck: Deck, calibration: Calibration | None) -> Iterator[Found]:
     if path.suffix == ".jsonl":
-        yield from _from_history(path, asked)
+        yield from _from_history(path, study_situation)
     elif path.suffix in (flat_table.CSV, flat_table.PARQUET):
         for line, cells in flat_table.read(path):
             try:
                 if cells.get("state") not in OPEN:
-                    yield _from_cells(cells, asked, deck, calibration, f"import:{path.name}")
+                    yield _from_cells(cells, study_situation, deck, calibration, f"import:{path.name}")
             except StrategistError as error:
                 raise FileError(path, str(error), line) from None
     else:
         raise InputError(str(path), "has no known format", "give a file that ends in .csv, .parquet or .jsonl")
 
 
-def mismatch(plan: Plan, asked: Situation) -> str | None:
+def mismatch(plan: Plan, study_situation: Situation) -> str | None:
     """The first of model, cluster and workload in which the plan differs from the study; None if it differs in none."""
-    wanted_of = {"model": asked.model, "cluster": asked.cluster, "workload": asked.request.workload}
-    return next((name for name, wanted in wanted_of.items() if getattr(plan, name) != wanted), None)
+    expected_values = {
+        "model": study_situation.model,
+        "cluster": study_situation.cluster,
+        "workload": study_situation.request.workload,
+    }
+    return next((name for name, expected in expected_values.items() if getattr(plan, name) != expected), None)
 
 
-def _from_history(path: Path, asked: Situation) -> Iterator[Found]:
+def _from_history(path: Path, study_situation: Situation) -> Iterator[Found]:
     """The records of a history; each must have the model, devices and workload of the request."""
     read = history.read(path)
     for finding in read.findings:
         raise FileError(path, finding.message, finding.line)
     for record in read.records:
         plan = record.plan
-        if (name := mismatch(plan, asked)) is not None:
+        if (name := mismatch(plan, study_situation)) is not None:
             raise FileError(path, f"trial {record.trial or '?'}: is of another {name} than the study; merge it into one of its own")
         if (kind := record.measurement.kind) not in (Kind.REAL, Kind.SIMULATED):
             raise FileError(
@@ -122,16 +126,22 @@ def _from_history(path: Path, asked: Situation) -> Iterator[Found]:
         yield Found(plan=plan, measurement=record.measurement, proposed_by=record.proposed_by or f"import:{path.name}")
 
 
-def _from_cells(cells: Mapping[str, str], asked: Situation, deck: Deck, calibration: Calibration | None, source: str) -> Found:
+def _from_cells(
+    cells: Mapping[str, str], study_situation: Situation, deck: Deck, calibration: Calibration | None, source: str
+) -> Found:
     """The candidate of a row, priced; settings without a cell have their default."""
     for name in cells:
         if name not in COLUMNS:
-            near = get_close_matches(name, COLUMNS, n=1)
-            do = f"did you mean {near[0]}?" if near else "leave it out; strategist study export shows the columns that there are"
+            close_matches = get_close_matches(name, COLUMNS, n=1)
+            do = (
+                f"did you mean {close_matches[0]}?"
+                if close_matches
+                else "leave it out; strategist study export shows the columns that there are"
+            )
             raise InputError(f"column {name}", "is neither a setting nor a figure", do)
     settings = dict(_setting(SETTINGS[name], text) for name, text in cells.items() if name in SETTINGS)
     candidate = with_settings(Candidate(layout=Layout(), knobs=Knobs()), settings)
-    plan = price_candidate(asked, candidate, deck=deck, calibration=calibration)
+    plan = price_candidate(study_situation, candidate, deck=deck, calibration=calibration)
     return Found(plan=plan, measurement=_measurement(cells, plan), proposed_by=cells.get("proposed_by", source))
 
 
@@ -221,13 +231,13 @@ def merge(studies: Sequence[str | Path], into: Path, server: str = "") -> Import
 def _facts_and_trials(studies: Sequence[str | Path]) -> tuple[dict[str, str | None], list[TrialRow]]:
     facts: dict[str, str | None] = {}
     rows: list[TrialRow] = []
-    for place in studies:
-        with Ledger.open(place) as ledger:
-            own = _facts(ledger)
-            if own["request"] is None:
+    for location in studies:
+        with Ledger.open(location) as ledger:
+            study_facts = _facts(ledger)
+            if study_facts["request"] is None:
                 raise FileError(ledger.place, "holds no request: no tuning has begun there; name another")
-            _check_equal_facts(facts or own, own, str(studies[0]), str(place))
-            facts = {name: facts.get(name) or text for name, text in own.items()}
+            _check_equal_facts(facts or study_facts, study_facts, str(studies[0]), str(location))
+            facts = {name: facts.get(name) or text for name, text in study_facts.items()}
             rows += ledger.trials()
     return facts, rows
 
@@ -236,20 +246,22 @@ def _facts(ledger: Ledger) -> dict[str, str | None]:
     return {**{name: ledger.study(name) for name in FACTS}, "kind": kind_of(ledger).value}
 
 
-def _check_equal_facts(then: Mapping[str, str | None], now: Mapping[str, str | None], first: str, other: str) -> None:
-    shown, do = f"study {other}", "merge studies of one request only"
-    if then["request"] != now["request"]:
-        requests = [codec.loads(Request, facts["request"] or "") for facts in (then, now)]
-        raise InputError(shown, f"is of another request than {first}: {', '.join(differences(*requests))}", do)
-    if then["kind"] != now["kind"]:
-        raise InputError(shown, f"holds {now['kind']} trials, {first} {then['kind']} ones", do)
-    if then["situation"] != now["situation"]:
-        raise InputError(shown, f"describes the model or the GPUs of that name otherwise than {first}", do)
-    if then["program"] != now["program"]:
-        raise InputError(shown, f"describes the program that is trained otherwise than {first}", do)
-    if then["goals"] and now["goals"] and then["goals"] != now["goals"]:
-        differing = ", ".join(differences(*(codec.loads(Goals, facts["goals"] or "") for facts in (then, now))))
-        raise InputError(shown, f"has other goals than {first}: {differing}", "merge studies of the same goals only")
+def _check_equal_facts(
+    first_facts: Mapping[str, str | None], other_facts: Mapping[str, str | None], first: str, other: str
+) -> None:
+    subject, do = f"study {other}", "merge studies of one request only"
+    if first_facts["request"] != other_facts["request"]:
+        requests = [codec.loads(Request, facts["request"] or "") for facts in (first_facts, other_facts)]
+        raise InputError(subject, f"is of another request than {first}: {', '.join(differences(*requests))}", do)
+    if first_facts["kind"] != other_facts["kind"]:
+        raise InputError(subject, f"holds {other_facts['kind']} trials, {first} {first_facts['kind']} ones", do)
+    if first_facts["situation"] != other_facts["situation"]:
+        raise InputError(subject, f"describes the model or the GPUs of that name otherwise than {first}", do)
+    if first_facts["program"] != other_facts["program"]:
+        raise InputError(subject, f"describes the program that is trained otherwise than {first}", do)
+    if first_facts["goals"] and other_facts["goals"] and first_facts["goals"] != other_facts["goals"]:
+        differing = ", ".join(differences(*(codec.loads(Goals, facts["goals"] or "") for facts in (first_facts, other_facts))))
+        raise InputError(subject, f"has other goals than {first}: {differing}", "merge studies of the same goals only")
 
 
 def _deduplicated(rows: Sequence[TrialRow]) -> list[TrialRow]:

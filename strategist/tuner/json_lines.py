@@ -72,25 +72,25 @@ class TuneLines:
         for trial in snapshot.ended:
             yield self._line(snapshot, LineType.TRIAL_FINISHED, trial)
         if event.event_type is EventType.STARTED:
-            yield self._line(snapshot, LineType.TRIAL_STARTED, snapshot.own)
+            yield self._line(snapshot, LineType.TRIAL_STARTED, snapshot.event_trial)
         if event.event_type is EventType.WAITING and not waited:
             yield self._line(snapshot, LineType.WAITING)
 
-    def end(self, why: str, confirmation: Confirmation | None = None) -> Iterator[TuneLine]:
+    def end(self, reason: str, confirmation: Confirmation | None = None) -> Iterator[TuneLine]:
         """The last line: why the tuning ended, and how certain its best is; none if the tuning had not begun."""
         if self._last is not None:
-            yield replace(self._line(self._last, LineType.ENDED), why=why, confirmation=confirmation)
+            yield replace(self._line(self._last, LineType.ENDED), why=reason, confirmation=confirmation)
 
-    def _line(self, snapshot: TuningSnapshot, happened: LineType, trial: StudyTrial | None = None) -> TuneLine:
-        event, known = snapshot.event, snapshot.metrics
-        best = known.best.measurement if known.best else None
+    def _line(self, snapshot: TuningSnapshot, line_type: LineType, trial: StudyTrial | None = None) -> TuneLine:
+        event, metrics = snapshot.event, snapshot.metrics
+        best = metrics.best.measurement if metrics.best else None
         return TuneLine(
-            event=happened, time=flat_table.iso(datetime.now(UTC)), study=self._study, trials=event.trials,
+            event=line_type, time=flat_table.iso(datetime.now(UTC)), study=self._study, trials=event.trials,
             finished=len(event.state.results), trial=None if trial is None else flat_table.row(trial),
-            best=known.best.number if known.best else None, best_step_seconds=best.step_seconds if best else None,
+            best=metrics.best.number if metrics.best else None, best_step_seconds=best.step_seconds if best else None,
             best_tokens_per_second=best.tokens_per_second if best else None,
             best_peak_memory_bytes=max(best.peak_memory_bytes, default=None) if best else None,
-            ahead_of_first=known.ahead_of_first, unlearned_step_error=known.unlearned_error,
-            proposed_step_error=known.proposed_error, expected_gain=event.expected_gain, device_hours=known.device_hours,
-            price_dollars=known.price_dollars, seconds_left=snapshot.seconds_left,
+            ahead_of_first=metrics.ahead_of_first, unlearned_step_error=metrics.unlearned_error,
+            proposed_step_error=metrics.proposed_error, expected_gain=event.expected_gain, device_hours=metrics.device_hours,
+            price_dollars=metrics.price_dollars, seconds_left=snapshot.seconds_left,
         )  # fmt: skip

@@ -61,10 +61,10 @@ def trials_of(records: Sequence[Record], source: str = "") -> list[Trial]:
     A trial's name is ``source`` followed by its number in its study, or by its position in the file.
     """
     found = []
-    for place, record in enumerate(records, start=1):
+    for position, record in enumerate(records, start=1):
         if record.measurement.outcome not in TELLING or record.measurement.kind is not Kind.REAL:
             continue
-        name, seconds = f"{source}{record.trial or place}", record.measurement.step_seconds
+        name, seconds = f"{source}{record.trial or position}", record.measurement.step_seconds
         found.append(Trial(known=after_trial(record), seconds=seconds, name=name, proposed_by=record.proposed_by))
     return found
 
@@ -98,14 +98,14 @@ def card_proposal(
     The plan is the best of ``ranked`` that has the proposed changes and at most ``SIDE_CHANGES`` others; without one, the
     record's own candidate with the changes, if it is allowed.
     """
-    known = after_trial(record)
+    facts = after_trial(record)
     before = settings_of(record.plan.candidate)
-    old = [settings_of(candidate) for candidate in tried]
-    for proposal in observed_proposals(deck, known, {}):
-        reached = [_side_changes(own, before, proposal.changes) for own in old]
-        limit = min([*reached, SIDE_CHANGES + 1])
-        near = (plan for plan in ranked if _side_changes(settings_of(plan.candidate), before, proposal.changes) < limit)
-        plan = next(near, None)
+    tried_settings = [settings_of(candidate) for candidate in tried]
+    for proposal in observed_proposals(deck, facts, {}):
+        side_changes = [_side_changes(settings, before, proposal.changes) for settings in tried_settings]
+        limit = min([*side_changes, SIDE_CHANGES + 1])
+        closer_plans = (plan for plan in ranked if _side_changes(settings_of(plan.candidate), before, proposal.changes) < limit)
+        plan = next(closer_plans, None)
         if plan is None and limit > SIDE_CHANGES:  # no similar candidate was tried
             plan = _changed(deck, situation, record.plan.candidate, proposal.changes, calibration)
         if plan is not None:
@@ -128,8 +128,8 @@ def _changed(deck: Deck, situation: Situation, candidate: Candidate, changes: Se
     facts, host = _facts(situation), situation.cluster.host_memory_bytes
     runs = constraints.backend.runs(changed, situation.model, request.workload, facts)
     allowed = judge(deck, facts, table([_row(situation, changed)]), fixed=frozenset(changes)).allowed[0]
-    hosted = host is None or plan.estimate.host_memory_bytes_per_node <= host
-    return plan if allowed and runs and plan.estimate.fits and hosted else None
+    fits_host = host is None or plan.estimate.host_memory_bytes_per_node <= host
+    return plan if allowed and runs and plan.estimate.fits and fits_host else None
 
 
 def untested_policy_proposal(
@@ -138,27 +138,27 @@ def untested_policy_proposal(
     """The best predicted untried plan that, compared with the best measured one, tests a policy without evidence so far; with
     its proposer.
     """
-    known, old = _facts(situation), [settings_of(candidate) for candidate in tried]
-    settled = {(item.card, item.policy) for item in evidence(deck, trials_of(records))}
-    standard = Trial(known={**known, **_row(situation, best.plan.candidate)}, seconds=1.0)
+    facts, tried_settings = _facts(situation), [settings_of(candidate) for candidate in tried]
+    tested_policies = {(item.card, item.policy) for item in evidence(deck, trials_of(records))}
+    standard = Trial(known={**facts, **_row(situation, best.plan.candidate)}, seconds=1.0)
     for plan in ranked[:MAX_EXPERIMENT_PLANS]:
-        if settings_of(plan.candidate) in old:
+        if settings_of(plan.candidate) in tried_settings:
             continue
-        pair = evidence(deck, [standard, Trial(known={**known, **_row(situation, plan.candidate)}, seconds=2.0)])
-        if told := next((item for item in pair if (item.card, item.policy) not in settled), None):
-            return plan, f"test:{told.card}/{told.policy}"
+        pair = evidence(deck, [standard, Trial(known={**facts, **_row(situation, plan.candidate)}, seconds=2.0)])
+        if untested := next((item for item in pair if (item.card, item.policy) not in tested_policies), None):
+            return plan, f"test:{untested.card}/{untested.policy}"
     return None
 
 
-def _side_changes(own: Settings, before: Settings, changes: Settings) -> int:
+def _side_changes(settings: Settings, before: Settings, changes: Settings) -> int:
     """Number of settings changed besides those that the card changes; above ``SIDE_CHANGES`` if one of the card's changes is
     missing.
 
     Options do not count: cards resolve them for each plan.
     """
-    if any(own.get(name) != value for name, value in changes.items()):
+    if any(settings.get(name) != value for name, value in changes.items()):
         return SIDE_CHANGES + 1
-    return sum(own[name] != value for name, value in {**before, **changes}.items() if not name.startswith("options."))
+    return sum(settings[name] != value for name, value in {**before, **changes}.items() if not name.startswith("options."))
 
 
 def _row(situation: Situation, candidate: Candidate) -> dict[str, Any]:

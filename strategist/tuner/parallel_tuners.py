@@ -26,7 +26,7 @@ def parallel_tuners(command: Sequence[str], count: int, on_end: Callable[[int, s
         raise
     finally:
         for tuner in tuners:
-            on_end(*_ended(tuner))
+            on_end(*_exit_code_and_errors(tuner))
 
 
 def _tuner(command: Sequence[str]) -> "subprocess.Popen[str]":
@@ -49,11 +49,11 @@ def _end_with_parent() -> None:
     die_with_parent(signal.SIGTERM)
 
 
-def _ended(tuner: "subprocess.Popen[str]") -> tuple[int, str]:
+def _exit_code_and_errors(tuner: "subprocess.Popen[str]") -> tuple[int, str]:
     """Exit code and stderr of a tuner, once it has ended; it is killed after ``END_SECONDS``."""
     try:
-        _, said = tuner.communicate(timeout=END_SECONDS)
+        _, error_text = tuner.communicate(timeout=END_SECONDS)
     except subprocess.TimeoutExpired:
         tuner.kill()
-        _, said = tuner.communicate()
-    return tuner.returncode, said
+        _, error_text = tuner.communicate()
+    return tuner.returncode, error_text

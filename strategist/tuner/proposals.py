@@ -49,8 +49,8 @@ def next_trial(state: StudyState, limits: Limits, latest: TrialRow | None) -> Pr
     if gain is not None and gain < limits.least_gain and state.best is not None:
         better = "enlarge the front" if state.goals.several else "be better than the best"
         return f"no candidate is expected to {better} by more than {gain:.2%}"
-    if (asked := _crash_bisection(state)) is not None:
-        return asked
+    if (bisection := _crash_bisection(state)) is not None:
+        return bisection
     found = _card_proposal(state, latest) or _experiment(state)
     if found is None:
         proposal = proposal or _search_proposal(state, limits)
@@ -67,8 +67,8 @@ def repeated_trial(state: StudyState, times: int) -> Proposed | None:
     if state.goals.objective not in NOISY_OBJECTIVES:
         return None
     others = [row.number for row in state.rows if row.proposed_by != REPEAT]
-    held = len(state.rows) - max(others, default=0)
-    chosen = next_repeat(state.finalists, times, held)
+    repeats_done = len(state.rows) - max(others, default=0)
+    chosen = next_repeat(state.finalists, times, repeats_done)
     if chosen is None:
         return None
     key = chosen.trial.plan.candidate.key
@@ -88,10 +88,10 @@ def _crash_bisection(state: StudyState) -> Proposed | None:
         return None
     plan, crashed = question
     name = plan.candidate.key
-    asked = sum(row.key.startswith(name) for row in state.rows)
-    if asked >= MIN_CRASHES:  # repeats of this crash were lost
+    runs = sum(row.key.startswith(name) for row in state.rows)
+    if runs >= MIN_CRASHES:  # repeats of this crash were lost
         return None
-    return Proposed(plan=plan, proposed_by=f"{CRASH}{crashed}", key=name if not asked else f"{name} again {asked}")
+    return Proposed(plan=plan, proposed_by=f"{CRASH}{crashed}", key=name if not runs else f"{name} again {runs}")
 
 
 def _search_proposal(state: StudyState, limits: Limits) -> Proposal | None:
@@ -103,7 +103,7 @@ def _card_proposal(state: StudyState, latest: TrialRow | None) -> tuple[Plan, st
         return None
     record = Record(plan=state.plan_of(latest), measurement=measurement)
     tried = [state.plan_of(row).candidate for row in state.rows]
-    return card_proposal(state.deck, state.asked, record, state.candidates, tried, state.calibration)
+    return card_proposal(state.deck, state.situation, record, state.candidates, tried, state.calibration)
 
 
 def _experiment(state: StudyState) -> tuple[Plan, str] | None:
@@ -117,4 +117,4 @@ def _experiment(state: StudyState) -> tuple[Plan, str] | None:
         return None
     record = Record(plan=best.plan, measurement=best.measurement)
     tried = [state.plan_of(row).candidate for row in state.rows]
-    return untested_policy_proposal(state.deck, state.asked, record, state.records, state.candidates, tried)
+    return untested_policy_proposal(state.deck, state.situation, record, state.records, state.candidates, tried)

@@ -17,25 +17,25 @@ MARGIN = 0.1
 
 def pruning_reason(progress: Progress, settings: TrialSettings, best: TrialResult) -> str:
     """Why the trial cannot become better than the best; empty if it can."""
-    seen, measured = progress.step_seconds, best.measurement
-    if not MIN_STEPS <= len(seen) <= settings.steps // 2 or measured is None or measured.step_seconds is None:
+    step_seconds, measured = progress.step_seconds, best.measurement
+    if not MIN_STEPS <= len(step_seconds) <= settings.steps // 2 or measured is None or measured.step_seconds is None:
         return ""
-    if (1 - MARGIN) * min(seen) <= measured.step_seconds:
+    if (1 - MARGIN) * min(step_seconds) <= measured.step_seconds:
         return ""
     return (
-        f"after {len(seen)} of {settings.steps} steps the fastest took {show_seconds(min(seen))}; {MARGIN:.0%} less is still more"
-        f" than the {show_seconds(measured.step_seconds)} of trial {best.number}"
+        f"after {len(step_seconds)} of {settings.steps} steps the fastest took {show_seconds(min(step_seconds))}; {MARGIN:.0%} less"
+        f" is still more than the {show_seconds(measured.step_seconds)} of trial {best.number}"
     )
 
 
-def pruned_measurement(plan: Plan, kind: Kind, progress: Progress, why: str) -> Measurement:
+def pruned_measurement(plan: Plan, kind: Kind, progress: Progress, reason: str) -> Measurement:
     """The measurement of a pruned trial, from its steps so far."""
     seconds = statistics.median(progress.step_seconds)
     return Measurement(
         plan_id=plan.id,
         kind=kind,
         outcome=Outcome.PRUNED,
-        evidence=Evidence(message=why, phase=progress.phase),
+        evidence=Evidence(message=reason, phase=progress.phase),
         step_seconds=seconds,
         steps_measured=len(progress.step_seconds),
         tokens_per_second=plan.workload.tokens_per_step / seconds,

@@ -54,7 +54,7 @@ def repair(study: Path, into: Path, request: Request | None = None) -> Repaired:
             ledger.set_study(name, text)
         from_history, queued, lost = list[int](), list[int](), list[int]()
         for number in range(1, max([0, *found.trials, *records, *(row.trial for row in found.attempts)]) + 1):
-            row, source = _whole(found, number), list[int]()
+            row, source = _complete_row(found, number), list[int]()
             if number in records and (row is None or row.state is not TrialState.FINISHED):  # the row is older than the record
                 row, source = records[number], from_history
             elif row is None and number in found.trials:
@@ -62,8 +62,10 @@ def repair(study: Path, into: Path, request: Request | None = None) -> Repaired:
             imported = row is not None and ledger.import_trial(row)
             (source if imported else lost).append(number)
         ledger.export_jsonl(into.resolve() / HISTORY)
-        kept = len(ledger.trials()) - len(from_history) - len(queued)
-    return Repaired(study=str(into.resolve()), kept=kept, from_history=tuple(from_history), queued=tuple(queued), lost=tuple(lost))
+        intact_count = len(ledger.trials()) - len(from_history) - len(queued)
+    return Repaired(
+        study=str(into.resolve()), kept=intact_count, from_history=tuple(from_history), queued=tuple(queued), lost=tuple(lost)
+    )
 
 
 def _facts(study: Path, found: Recovered, request: Request | None) -> dict[str, str]:
@@ -73,20 +75,20 @@ def _facts(study: Path, found: Recovered, request: Request | None) -> dict[str, 
             raise InputError(f"study {study}", "still contains its request", "leave out --request")
         return found.facts
     if request is None:
-        way = "say it again in a file, and name it with --request"
-        raise FileError(study, f"what the study was asked cannot be read any more: {way}")
-    asked = situation(native(request))
+        remedy = "say it again in a file, and name it with --request"
+        raise FileError(study, f"what the study was asked cannot be read any more: {remedy}")
+    study_situation = situation(native(request))
     for number, row in found.trials.items():
-        if (name := mismatch(codec.loads(Plan, row.plan_json), asked)) is not None:
+        if (name := mismatch(codec.loads(Plan, row.plan_json), study_situation)) is not None:
             raise InputError(f"study {study}", f"trial {number} is of another {name}", "correct the file of --request")
-    facts = {"request": codec.dumps(asked.request), **found.facts}
+    facts = {"request": codec.dumps(study_situation.request), **found.facts}
     texts = [row.measurement_json for row in found.attempts if row.measurement_json]
     if texts and (kind := codec.loads(Measurement, texts[0]).kind) is not Kind.REAL:
         facts["kind"] = kind.value
     return facts
 
 
-def _whole(found: Recovered, number: int) -> TrialRow | None:
+def _complete_row(found: Recovered, number: int) -> TrialRow | None:
     """A trial with all its attempts; None if an attempt is missing. A running trial is queued again without its last attempt."""
     trial = found.trials.get(number)
     if trial is None:
@@ -94,10 +96,10 @@ def _whole(found: Recovered, number: int) -> TrialRow | None:
     attempts = tuple(sorted((row for row in found.attempts if row.trial == number), key=lambda row: row.attempt))
     if [row.attempt for row in attempts] != list(range(1, trial.attempt + 1)):
         return None
-    return _open(trial, attempts) if trial.state is not TrialState.FINISHED else replace(trial, attempts=attempts)
+    return _queued_again(trial, attempts) if trial.state is not TrialState.FINISHED else replace(trial, attempts=attempts)
 
 
-def _open(trial: TrialRow, attempts: tuple[AttemptRow, ...]) -> TrialRow:
+def _queued_again(trial: TrialRow, attempts: tuple[AttemptRow, ...]) -> TrialRow:
     ended = tuple(row for row in attempts if row.ended is not None)
     return replace(trial, state=TrialState.QUEUED, attempts=ended, attempt=len(ended), owner=None, lease_until=None)
 

@@ -72,52 +72,52 @@ def _searched(
     by_stack: dict[str, list[Case]] = {}
     for case in cases:
         by_stack.setdefault(case.stack.name, []).append(case)
-    kinds = {kind_of(own): own for own in groups}
+    kinds = {kind_of(group): group for group in groups}
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        common = {kind: pool.submit(common_without, cases, own) for kind, own in kinds.items()}
+        common = {kind: pool.submit(common_without, cases, group) for kind, group in kinds.items()}
         found = [
-            pool.submit(_search, by_stack[own[0].stack.name], own, common[kind_of(own)].result(), tuple(samplers), seeds)
-            for own in groups
+            pool.submit(_search, by_stack[group[0].stack.name], group, common[kind_of(group)].result(), tuple(samplers), seeds)
+            for group in groups
         ]
         for sweep in found:
             yield sweep.result()
 
 
 def _search(
-    cases: Sequence[Case], own: Sequence[Case], common: Calibration, samplers: Sequence[str], seeds: int
+    cases: Sequence[Case], group: Sequence[Case], common: Calibration, samplers: Sequence[str], seeds: int
 ) -> tuple[Sweep, list[SearchRun]]:
-    sweep = priced_without(cases, own, common)
+    sweep = priced_without(cases, group, common)
     runs = [(sampler, seed) for sampler in samplers for seed in range(1 if sampler in DETERMINISTIC_SAMPLERS else seeds)]
     return sweep, [search_run(sweep, sampler, seed) for sampler, seed in runs]
 
 
-def kind_of(own: Sequence[Case]) -> tuple[str, str]:
+def kind_of(group: Sequence[Case]) -> tuple[str, str]:
     """Source and stack family of a sweep; sweeps with the same pair share their common factors."""
-    return own[0].row.file, own[0].stack.family
+    return group[0].row.file, group[0].stack.family
 
 
 def search_run(sweep: Sweep, sampler: str, seed: int, others: Sequence[OtherStudies] = ()) -> SearchRun:
     """A search of the sweep until a trial is near its best; ``others`` are sweeps that were searched before."""
-    known, best = prospects_of(sweep), float(sweep.step_seconds.min())
-    seen: list[ObservedCandidate] = []
+    features, best = features_of(sweep), float(sweep.step_seconds.min())
+    observations: list[ObservedCandidate] = []
     regret: list[float] = []
     while not regret or regret[-1] > CLOSE:
-        place, _ = choose(known, seen, sampler, seed, others=others)
-        seconds = float(sweep.step_seconds[place])
-        seen.append(observation_at(place, seconds))
+        index, _ = choose(features, observations, sampler, seed, others=others)
+        seconds = float(sweep.step_seconds[index])
+        observations.append(observation_at(index, seconds))
         regret.append(min(regret[-1] if regret else np.inf, seconds / best - 1))
-    ran = [item.value for item in seen if item.value is not None]
+    ran = [item.value for item in observations if item.value is not None]
     return SearchRun(
         sweep=sweep.name,
         sampler=sampler,
         seed=seed,
         regret=tuple(share if isfinite(share) else None for share in regret),
-        failed=len(seen) - len(ran),
-        device_hours=sweep.devices * (len(seen) * START_SECONDS + STEPS * sum(ran)) / 3600,
+        failed=len(observations) - len(ran),
+        device_hours=sweep.devices * (len(observations) * START_SECONDS + STEPS * sum(ran)) / 3600,
     )
 
 
-def prospects_of(sweep: Sweep) -> CandidateFeatures:
+def features_of(sweep: Sweep) -> CandidateFeatures:
     """Features of the sweep's candidates."""
     seconds, like = sweep.part_seconds, sweep.cases[0]
     return CandidateFeatures(
@@ -131,25 +131,25 @@ def prospects_of(sweep: Sweep) -> CandidateFeatures:
 
 def summary(searches: Sequence[SearchRun], sampler: str) -> Summary:
     """Summary of the searches of one sampler."""
-    own = [item for item in searches if item.sampler == sampler]
-    trials = [item.trials for item in own]
-    seeds = sorted({item.seed for item in own})
-    medians = [statistics.median(item.trials for item in own if item.seed == seed) for seed in seeds]
+    sampler_searches = [item for item in searches if item.sampler == sampler]
+    trials = [item.trials for item in sampler_searches]
+    seeds = sorted({item.seed for item in sampler_searches})
+    medians = [statistics.median(item.trials for item in sampler_searches if item.seed == seed) for seed in seeds]
     return Summary(
         sampler=sampler,
-        searches=len(own),
+        searches=len(sampler_searches),
         median_trials=statistics.median(trials),
         tenth_to_ninth=(float(np.percentile(trials, 10)), float(np.percentile(trials, 90))),
         medians_by_seed=(min(medians), max(medians)),
         mean_trials=statistics.fmean(trials),
         most_trials=max(trials),
-        failed_share=sum(item.failed for item in own) / sum(trials),
-        median_device_hours=statistics.median(item.device_hours for item in own),
+        failed_share=sum(item.failed for item in sampler_searches) / sum(trials),
+        median_device_hours=statistics.median(item.device_hours for item in sampler_searches),
     )
 
 
-def observation_at(place: int, seconds: float) -> ObservedCandidate:
-    """Observation of a trial of the row at ``place``; infinite seconds mean that it failed."""
+def observation_at(index: int, seconds: float) -> ObservedCandidate:
+    """Observation of a trial of the row at ``index``; infinite seconds mean that it failed."""
     if isfinite(seconds):
-        return ObservedCandidate(place=place, value=seconds)
-    return ObservedCandidate(place=place, failed=True, out_of_memory=OOM_PROBABILITY)
+        return ObservedCandidate(place=index, value=seconds)
+    return ObservedCandidate(place=index, failed=True, out_of_memory=OOM_PROBABILITY)

@@ -57,9 +57,11 @@ def scale(
     """
     planned = tuple(scaled_plans(plan, counts, weak=weak, deck=deck, calibration=calibration, backend=backend))
     points: list[ScalingPoint] = []
-    for each in counted(planned, "counts of devices"):
-        measured = None if each.plan is None else executor.execute(each.plan, folder / f"{each.devices}", settings)
-        points.append(_point(each, measured, points))
+    for scaled_plan in counted(planned, "counts of devices"):
+        measured = (
+            None if scaled_plan.plan is None else executor.execute(scaled_plan.plan, folder / f"{scaled_plan.devices}", settings)
+        )
+        points.append(_point(scaled_plan, measured, points))
         if on_point is not None:
             on_point(points[-1])
     return Scaling(plan_id=plan.id, scaling="weak" if weak else "strong", points=tuple(points), notes=_notes(plan, counts))
@@ -85,17 +87,17 @@ def _situation_of(plan: Plan, devices: int, *, weak: bool, backend: str) -> Situ
     return Situation(request=request, model=plan.model, cluster=cluster, notes=(), digest=plan.digests.profiles)
 
 
-def _scaled(asked: Situation, plan: Plan, deck: Deck, calibration: Calibration | None) -> Scaled:
-    devices, workload = asked.cluster.devices, asked.request.workload
+def _scaled(situation: Situation, plan: Plan, deck: Deck, calibration: Calibration | None) -> Scaled:
+    devices, workload = situation.cluster.devices, situation.request.workload
     if devices == plan.cluster.devices and workload == plan.workload:
         return Scaled(devices=devices, how=GIVEN, global_batch=workload.global_batch, plan=plan)
     for candidate in _data_scaled(plan.candidate, devices):
-        if not candidate.violations(asked.model, workload, devices):
-            priced = planner.price_candidate(asked, candidate, deck=deck, calibration=calibration)
+        if not candidate.violations(situation.model, workload, devices):
+            priced = planner.price_candidate(situation, candidate, deck=deck, calibration=calibration)
             if priced.estimate.fits:
                 return Scaled(devices=devices, how=DATA_AXIS, global_batch=workload.global_batch, plan=priced)
     try:
-        best = planner.ranked(asked, deck=deck, calibration=calibration, limit=1)
+        best = planner.ranked(situation, deck=deck, calibration=calibration, limit=1)
     except InputError as error:
         return Scaled(devices=devices, how=PLANNED, global_batch=workload.global_batch, message=str(error))
     message = "" if best else "nothing fits"
@@ -129,23 +131,23 @@ def _layouts(layout: Layout, data: int) -> Iterator[Layout]:
         yield replace(layout, dp_replicate=1, dp_shard=1)
 
 
-def _point(each: Scaled, measured: Measurement | None, before: Sequence[ScalingPoint]) -> ScalingPoint:
-    plan = each.plan
+def _point(scaled_plan: Scaled, measured: Measurement | None, earlier_points: Sequence[ScalingPoint]) -> ScalingPoint:
+    plan = scaled_plan.plan
     if plan is None or measured is None:
         return ScalingPoint(
-            devices=each.devices, how=each.how, plan_id="", layout="", global_batch=each.global_batch, outcome=Outcome.REFUSED,
-            message=each.message,
+            devices=scaled_plan.devices, how=scaled_plan.how, plan_id="", layout="", global_batch=scaled_plan.global_batch,
+            outcome=Outcome.REFUSED, message=scaled_plan.message,
         )  # fmt: skip
-    first = next((point for point in before if point.tokens_per_second is not None), None)
+    first = next((point for point in earlier_points if point.tokens_per_second is not None), None)
     rate = measured.tokens_per_second
-    single = None if rate is None else rate / each.devices
+    single = None if rate is None else rate / scaled_plan.devices
     base = single if first is None or first.tokens_per_second is None else first.tokens_per_second / first.devices
     return ScalingPoint(
-        devices=each.devices,
-        how=each.how,
+        devices=scaled_plan.devices,
+        how=scaled_plan.how,
         plan_id=plan.id,
         layout=", ".join(f"{axis} {size}" for axis, size in plan.candidate.layout.mesh.items()) or "1 device",
-        global_batch=each.global_batch,
+        global_batch=scaled_plan.global_batch,
         outcome=measured.outcome,
         predicted_tokens_per_second=plan.estimate.tokens_per_second,
         tokens_per_second=rate,

@@ -22,35 +22,35 @@ from strategist.tuner.study_folder import goals_of, kind_of
 from strategist.tuner.warm_start import warm_start_summaries
 
 
-def read(place: str | Path) -> Study:
+def read(location: str | Path) -> Study:
     """The study in a folder, or at an address of a server.
 
     Raises:
         FileError, InputError: there is no study, or its ledger cannot be read.
     """
-    with Ledger.open(place) as ledger:
-        return seen(ledger)
+    with Ledger.open(location) as ledger:
+        return study_of(ledger)
 
 
-def seen(ledger: Ledger) -> Study:
+def study_of(ledger: Ledger) -> Study:
     """The current study of a ledger.
 
     Raises:
         FileError: the ledger has no request yet, or is damaged.
     """
-    if (asked := ledger.study("request")) is None:
+    if (request_json := ledger.study("request")) is None:
         raise FileError(ledger.place, "holds no request: no tuning has begun there; name another")
-    request, rows, now = codec.loads(Request, asked), ledger.trials(), ledger.now()
+    request, rows, now = codec.loads(Request, request_json), ledger.trials(), ledger.now()
     goals = goals_of(ledger, request)
     trials = tuple(trial_of(row, goals) for row in rows)
     ranked = finalists(trials, goals)
-    ahead = front(ranked, goals)
+    front_numbers = front(ranked, goals)
     if goals.several:
-        trials = tuple(replace(trial, front=trial.number in ahead) for trial in trials)
+        trials = tuple(replace(trial, front=trial.number in front_numbers) for trial in trials)
     return Study(
         study=str(ledger.folder or ledger.place), request=request, kind=kind_of(ledger), status=_status(rows, now),
         best=ranked[0].trial.number if ranked else None, trials=trials, warmed_by=warm_start_summaries(ledger), goals=goals,
-        front=ahead, nearest=None if ranked else nearest(trials, goals),
+        front=front_numbers, nearest=None if ranked else nearest(trials, goals),
     )  # fmt: skip
 
 
@@ -74,16 +74,16 @@ def _status(rows: tuple[TrialRow, ...], now: float) -> StudyStatus:
     return StudyStatus.FINISHED if all(row.state is TrialState.FINISHED for row in rows) else StudyStatus.WAITING
 
 
-def summary(place: str | Path) -> StudySummary:
+def summary(location: str | Path) -> StudySummary:
     """Summary of the study; for a study that cannot be read, the reason."""
     try:
-        study = read(place)
+        study = read(location)
     except FileError as error:
-        return StudySummary(study=str(place), problem=error.message)
+        return StudySummary(study=str(location), problem=error.message)
     request, best = study.request, study.best_trial
     short = StudySummary(
-        study=str(place), model=request.model, gpus=request.gpus, objective=", ".join(study.goals.objectives), status=study.status,
-        trials=len(study.trials), finished=len(study.finished), best=study.best,
+        study=str(location), model=request.model, gpus=request.gpus, objective=", ".join(study.goals.objectives),
+        status=study.status, trials=len(study.trials), finished=len(study.finished), best=study.best,
     )  # fmt: skip
     if best is None or best.measurement is None:
         return short
@@ -95,19 +95,19 @@ def summary(place: str | Path) -> StudySummary:
     )
 
 
-def find(place: str | Path) -> Iterator[str | Path]:
+def find(location: str | Path) -> Iterator[str | Path]:
     """The studies in a folder and below it, or in a server's database, in order of their names.
 
     Raises:
         FileError, InputError: there is no such folder, or the server cannot be reached.
     """
-    if addresses.is_server(place):
-        yield from studies_on(str(place))
+    if addresses.is_server(location):
+        yield from studies_on(str(location))
         return
-    if not Path(place).is_dir():
-        raise FileError(place, "is not a folder; name one of studies")
-    for folder, below, files in os.walk(place):
+    if not Path(location).is_dir():
+        raise FileError(location, "is not a folder; name one of studies")
+    for folder, subfolders, files in os.walk(location):
         if FILE_NAME in files or ADDRESS_FILE in files:
             yield Path(folder)
-            below.clear()  # folders of trials contain no studies
-        below[:] = sorted(name for name in below if not name.startswith("."))
+            subfolders.clear()  # folders of trials contain no studies
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))

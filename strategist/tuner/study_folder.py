@@ -21,7 +21,7 @@ from strategist.ledger.rows import Claim
 from strategist.profiles.situation import Situation
 
 
-def set_request(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, program: str = "") -> None:
+def set_request(ledger: Ledger, folder: Path, situation: Situation, kind: Kind, program: str = "") -> None:
     """Stores the situation, the kind of measurements and the program's digest in a new study; in an existing one, checks that they
     are equal.
 
@@ -34,15 +34,15 @@ def set_request(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, prog
         raise InputError(f"study {folder}", law, do)
     if kind is not Kind.REAL:
         ledger.set_study("kind", kind.value)
-    if (known := ledger.study("request")) is None:
-        ledger.set_study("request", codec.dumps(asked.request))
-    elif (then := codec.loads(Request, known)) != asked.request:
-        differing = ", ".join(differences(then, asked.request))
+    if (request_json := ledger.study("request")) is None:
+        ledger.set_study("request", codec.dumps(situation.request))
+    elif (first_request := codec.loads(Request, request_json)) != situation.request:
+        differing = ", ".join(differences(first_request, situation.request))
         raise InputError(f"study {folder}", f"was started with another request: {differing}", "use a new study folder")
-    if ledger.study("situation") not in (None, asked.digest):
+    if ledger.study("situation") not in (None, situation.digest):
         law = "was started when the model or the GPUs of that name were described otherwise"
         raise InputError(f"study {folder}", law, "use a new study folder")
-    ledger.set_study("situation", asked.digest)
+    ledger.set_study("situation", situation.digest)
     if ledger.study("program") not in (None, program):
         raise InputError(f"study {folder}", "was started with another version of the program's file", "use a new study folder")
     if program:
@@ -58,17 +58,17 @@ def set_goals(ledger: Ledger, folder: Path, request: Request, goals: Goals | Non
     """
     if ledger.study("goals") is None:
         ledger.set_study("goals", codec.dumps(goals or Goals(objectives=(request.objective,))))
-    known = goals_of(ledger, request)
-    if goals is not None and goals != known:
-        law = f"was started with other goals: {', '.join(differences(known, goals))}"
+    study_goals = goals_of(ledger, request)
+    if goals is not None and goals != study_goals:
+        law = f"was started with other goals: {', '.join(differences(study_goals, goals))}"
         raise InputError(f"study {folder}", law, "leave them out, or use a new study folder")
-    return known
+    return study_goals
 
 
 def goals_of(ledger: Ledger, request: Request) -> Goals:
     """The study's goals; the request's objective if none are stored."""
-    known = ledger.study("goals")
-    return Goals(objectives=(request.objective,)) if known is None else codec.loads(Goals, known)
+    goals_json = ledger.study("goals")
+    return Goals(objectives=(request.objective,)) if goals_json is None else codec.loads(Goals, goals_json)
 
 
 def kind_of(ledger: Ledger) -> Kind:
@@ -76,11 +76,11 @@ def kind_of(ledger: Ledger) -> Kind:
     return Kind(ledger.study("kind") or Kind.REAL.value)
 
 
-def differences(then: Request | Goals, now: Request | Goals) -> list[str]:
+def differences(before: Request | Goals, after: Request | Goals) -> list[str]:
     """Differences between two requests, or between the goals of two studies, each as ``seq_len was 64, is 128``."""
-    left, right = _flat(codec.encode(then)), _flat(codec.encode(now))
-    names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
-    return [f"{name} was {_word(left.get(name))}, is {_word(right.get(name))}" for name in names]
+    values_before, values_after = _flat(codec.encode(before)), _flat(codec.encode(after))
+    names = [name for name in {**values_before, **values_after} if values_before.get(name) != values_after.get(name)]
+    return [f"{name} was {_word(values_before.get(name))}, is {_word(values_after.get(name))}" for name in names]
 
 
 def _word(value: Any) -> str:
@@ -106,10 +106,10 @@ def _machine() -> str:
     """Identifier of this machine, its boot and its PID namespace, within which process numbers are unique. The host name alone
     is not unique: machines made from one image share it.
     """
-    known = platform.node()
+    identity = platform.node()
     with suppress(OSError):  # without /proc (not Linux), only the name is used
-        known += Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8") + os.readlink("/proc/self/ns/pid")
-    return f"{platform.node()}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"
+        identity += Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8") + os.readlink("/proc/self/ns/pid")
+    return f"{platform.node()}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
 
 
 def release_abandoned(ledger: Ledger) -> None:

@@ -59,12 +59,12 @@ class StudyMetrics:
 def metrics_at(event: TuneEvent, before: StudyMetrics | None = None) -> StudyMetrics:
     """The metrics at an event. Step errors known from ``before`` are not computed again."""
     state = event.state
-    cluster = state.asked.cluster
+    cluster = state.situation.cluster
     hours = device_hours(state.rows, cluster.devices)
     price = None if event.kind is Kind.SHADOW else cluster.device.price_per_hour
     first = _first(state)
     return StudyMetrics(
-        best=state.best, first=first, ahead_of_first=_ahead(state, first),
+        best=state.best, first=first, ahead_of_first=_ahead_of_first(state, first),
         step_errors=_step_errors(state, event.prior, before.step_errors if before else ()), device_hours=hours,
         price_dollars=None if price is None else price * hours,
     )  # fmt: skip
@@ -76,16 +76,16 @@ def seconds_left(event: TuneEvent) -> float | None:
     No trial starts after a limit is reached, but the trial that runs at that time finishes.
     """
     state, limits = event.state, event.limits
-    walls = [each.ended - each.started for row in state.rows for each in row.attempts if each.ended and row.outcome]
+    walls = [attempt.ended - attempt.started for row in state.rows for attempt in row.attempts if attempt.ended and row.outcome]
     if not walls:
         return None
-    wall, devices = statistics.median(walls), state.asked.cluster.devices
-    left = [max(0, event.trials - len(state.results)) * wall]
+    wall, devices = statistics.median(walls), state.situation.cluster.devices
+    limits_seconds = [max(0, event.trials - len(state.results)) * wall]
     if limits.minutes is not None:
-        left.append(60 * (limits.minutes - limits.minutes_passed) + wall)
+        limits_seconds.append(60 * (limits.minutes - limits.minutes_passed) + wall)
     if limits.device_hours is not None:
-        left.append(3600 * (limits.device_hours - device_hours(state.rows, devices)) / devices + wall)
-    return max(0.0, min(left) - (event.progress.elapsed_seconds if event.progress else 0.0))
+        limits_seconds.append(3600 * (limits.device_hours - device_hours(state.rows, devices)) / devices + wall)
+    return max(0.0, min(limits_seconds) - (event.progress.elapsed_seconds if event.progress else 0.0))
 
 
 def _first(state: StudyState) -> TrialResult | None:
@@ -97,7 +97,7 @@ def _first(state: StudyState) -> TrialResult | None:
     return next((result for result in trials if result.plan.candidate.key == name), None)
 
 
-def _ahead(state: StudyState, first: TrialResult | None) -> float | None:
+def _ahead_of_first(state: StudyState, first: TrialResult | None) -> float | None:
     if first is None:
         return None
     name = first.plan.candidate.key
@@ -105,15 +105,15 @@ def _ahead(state: StudyState, first: TrialResult | None) -> float | None:
     return None if found is None else found.value / state.finalists[0].value - 1
 
 
-def _step_errors(state: StudyState, prior: Calibration, known: Sequence[StepError]) -> tuple[StepError, ...]:
-    by_number = {error.number: error for error in known}
+def _step_errors(state: StudyState, prior: Calibration, earlier_errors: Sequence[StepError]) -> tuple[StepError, ...]:
+    by_number = {error.number: error for error in earlier_errors}
     errors = []
     for number, result in sorted(state.results.items()):
         measured = result.measurement
         if measured is None or measured.outcome not in RAN or not measured.step_seconds:
             continue
         if (error := by_number.get(number)) is None:
-            plan = price_candidate(state.asked, result.plan.candidate, deck=state.deck, calibration=prior)
+            plan = price_candidate(state.situation, result.plan.candidate, deck=state.deck, calibration=prior)
             error = StepError(
                 number=number,
                 unlearned=abs(plan.estimate.step_seconds / measured.step_seconds - 1),

@@ -31,17 +31,19 @@ class Rankings:
     first: the best candidate by the initial calibration; None if nothing fits.
     """
 
-    def __init__(self, asked: Situation, deck: Deck, calibration: Calibration) -> None:
-        self._asked, self._deck = asked, deck
-        self._by: tuple[Calibration, tuple[str, ...]] = calibration, (asked.request.objective,)
-        self.latest = ranked(asked, deck=deck, calibration=calibration, limit=MAX_CANDIDATES)
+    def __init__(self, situation: Situation, deck: Deck, calibration: Calibration) -> None:
+        self._situation, self._deck = situation, deck
+        self._ranked_by: tuple[Calibration, tuple[str, ...]] = calibration, (situation.request.objective,)
+        self.latest = ranked(situation, deck=deck, calibration=calibration, limit=MAX_CANDIDATES)
         self.first = self.latest[0] if self.latest else None
 
-    def by(self, calibration: Calibration, objectives: tuple[str, ...]) -> tuple[Plan, ...]:
+    def ranked_by(self, calibration: Calibration, objectives: tuple[str, ...]) -> tuple[Plan, ...]:
         """The candidates ranked by this calibration for these objectives, best predicted first."""
-        if (calibration, objectives) != self._by:
-            self.latest = ranked(self._asked, deck=self._deck, calibration=calibration, limit=MAX_CANDIDATES, objectives=objectives)
-            self._by = calibration, objectives
+        if (calibration, objectives) != self._ranked_by:
+            self.latest = ranked(
+                self._situation, deck=self._deck, calibration=calibration, limit=MAX_CANDIDATES, objectives=objectives
+            )
+            self._ranked_by = calibration, objectives
         return self.latest
 
 
@@ -56,7 +58,7 @@ class StudyState:
     others: other studies whose trials this study uses.
     """
 
-    asked: Situation
+    situation: Situation
     deck: Deck
     goals: Goals
     rankings: Rankings
@@ -74,7 +76,7 @@ class StudyState:
     @cached_property
     def candidates(self) -> tuple[Plan, ...]:
         """The space as ranked by the current calibration, without settings that crash."""
-        ranked = self.rankings.by(self.calibration, self.goals.objectives)
+        ranked = self.rankings.ranked_by(self.calibration, self.goals.objectives)
         return tuple(plan for plan in ranked if not excluded(plan, self.crash_causes)) if self.crash_causes else ranked
 
     @property
@@ -95,10 +97,10 @@ class StudyState:
     @cached_property
     def tried(self) -> list[Tried]:
         """Every trial, with its plan priced by the current calibration."""
-        known = {plan.candidate.key: plan for plan in self.candidates}
+        ranked_plans = {plan.candidate.key: plan for plan in self.candidates}
         plans = {row.number: self.plan_of(row) for row in self.rows}
         return [
-            Tried(plan=known.get(plan.candidate.key) or self.priced(plan), measurement=self.measurement_of(number))
+            Tried(plan=ranked_plans.get(plan.candidate.key) or self.priced(plan), measurement=self.measurement_of(number))
             for number, plan in plans.items()
         ]
 
@@ -109,14 +111,14 @@ class StudyState:
 
     def priced(self, plan: Plan) -> Plan:
         """The plan priced by the current calibration."""
-        return price_candidate(self.asked, plan.candidate, deck=self.deck, calibration=self.calibration)
+        return price_candidate(self.situation, plan.candidate, deck=self.deck, calibration=self.calibration)
 
     def plan_of(self, row: TrialRow) -> Plan:
         """The plan of a trial."""
-        known = self.results.get(row.number)
-        return known.plan if known else codec.loads(Plan, row.plan_json)
+        result = self.results.get(row.number)
+        return result.plan if result else codec.loads(Plan, row.plan_json)
 
     def measurement_of(self, number: int) -> Measurement | None:
         """The measurement of a trial; None while it runs or if it was lost."""
-        known = self.results.get(number)
-        return known.measurement if known else None
+        result = self.results.get(number)
+        return result.measurement if result else None

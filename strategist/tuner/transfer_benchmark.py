@@ -14,7 +14,7 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.errors import InputError
 from strategist.search.study import choose
 from strategist.search.surrogate import ObservedCandidate, OtherStudies
-from strategist.tuner.replay_benchmark import kind_of, observation_at, prospects_of, search_run
+from strategist.tuner.replay_benchmark import features_of, kind_of, observation_at, search_run
 
 MODEL, DEVICES = 1, 3
 """Positions of model and devices in the tuple that identifies a sweep; a pair of sweeps may differ in one of them."""
@@ -43,26 +43,26 @@ def transfer(
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         common = dict(zip(kinds, pool.map(common_without, repeat(cases), kinds.values()), strict=True))
         before, own = zip(*pairs, strict=True)
-        for done, both in enumerate(pool.map(_searched, before, own, (common[kind_of(of)] for of in own)), start=1):
-            found += both
+        for done, transfers in enumerate(pool.map(_searched, before, own, (common[kind_of(group)] for group in own)), start=1):
+            found += transfers
             if on_pair is not None:
-                on_pair(f"{both[0].sweep} after {both[0].before}", done, len(pairs))
+                on_pair(f"{transfers[0].sweep} after {transfers[0].before}", done, len(pairs))
     return TransferDocument(after=SEEN_BEFORE, saved=tuple(savings(found)), transfers=tuple(found))
 
 
 def savings(found: Sequence[Transfer]) -> Iterator[Savings]:
     """Trials saved by the earlier searches, by start, nearness and what changed."""
     for start in STARTS:
-        for near in (True, False):
+        for is_near in (True, False):
             for changed in ("GPUs", "model"):
-                own = [item for item in found if (item.start, item.near, item.changed) == (start, near, changed)]
-                if own:
-                    yield _savings_of(own)
+                group_transfers = [item for item in found if (item.start, item.near, item.changed) == (start, is_near, changed)]
+                if group_transfers:
+                    yield _savings_of(group_transfers)
 
 
 def _savings_of(found: Sequence[Transfer]) -> Savings:
     searches = list(zip(*(item.searches for item in found), strict=True))
-    trials = [[each.trials for each in own] for own in searches]
+    trials = [[run.trials for run in runs] for runs in searches]
     return Savings(
         start=found[0].start,
         changed=found[0].changed,
@@ -71,46 +71,51 @@ def _savings_of(found: Sequence[Transfer]) -> Savings:
         median_trials=tuple(map(statistics.median, trials)),
         mean_trials=tuple(map(statistics.fmean, trials)),
         most_trials=tuple(map(max, trials)),
-        failed_shares=tuple(sum(each.failed for each in own) / sum(each.trials for each in own) for own in searches),
+        failed_shares=tuple(sum(run.failed for run in runs) / sum(run.trials for run in runs) for runs in searches),
     )
 
 
-def _changed(before: Sequence[Case], own: Sequence[Case]) -> str:
+def _changed(before_cases: Sequence[Case], after: Sequence[Case]) -> str:
     """``model`` or ``GPUs`` if two sweeps differ in that alone; otherwise empty."""
-    differing = [place for place, (one, other) in enumerate(zip(before[0].sweep, own[0].sweep, strict=True)) if one != other]
+    differing = [
+        index for index, (value, other) in enumerate(zip(before_cases[0].sweep, after[0].sweep, strict=True)) if value != other
+    ]
     return "model" if differing == [MODEL] else "GPUs" if differing == [DEVICES] else ""
 
 
-def _searched(before: Sequence[Case], own: Sequence[Case], common: Calibration) -> list[Transfer]:
+def _searched(before: Sequence[Case], after: Sequence[Case], common: Calibration) -> list[Transfer]:
     """The transfer between two sweeps from each of ``STARTS``."""
     return [
-        transfer_search(start, priced_by(known, before), priced_by(known, own))
-        for start, known in zip(STARTS, (NEUTRAL, common), strict=True)
+        transfer_search(start, priced_by(calibration, before), priced_by(calibration, after))
+        for start, calibration in zip(STARTS, (NEUTRAL, common), strict=True)
     ]
 
 
-def transfer_search(start: str, before: Sweep, own: Sweep) -> Transfer:
+def transfer_search(start: str, before: Sweep, after: Sweep) -> Transfer:
     """Searches of a sweep after each of ``SEEN_BEFORE``: no other trial, some trials of the sweep ``before``, and all of its rows.
     Both sweeps are priced alike.
     """
-    there = prospects_of(before)
-    everything = [observation_at(place, float(seconds)) for place, seconds in enumerate(before.step_seconds)]
-    others = [[], *([OtherStudies(known=there, seen=tuple(seen))] for seen in (_first_trials(before), everything))]
+    features_before = features_of(before)
+    everything = [observation_at(index, float(seconds)) for index, seconds in enumerate(before.step_seconds)]
+    others = [
+        [],
+        *([OtherStudies(known=features_before, seen=tuple(observations))] for observations in (_first_trials(before), everything)),
+    ]
     return Transfer(
         before=before.name,
-        sweep=own.name,
+        sweep=after.name,
         start=start,
-        changed=_changed(before.cases, own.cases),
-        near=sqrt(there.contexts[0].squared_distance(prospects_of(own).contexts[0])) <= FEW_DOUBLINGS,
-        searches=tuple(search_run(own, "surrogate", 0, seen) for seen in others),
+        changed=_changed(before.cases, after.cases),
+        near=sqrt(features_before.contexts[0].squared_distance(features_of(after).contexts[0])) <= FEW_DOUBLINGS,
+        searches=tuple(search_run(after, "surrogate", 0, observations) for observations in others),
     )
 
 
 def _first_trials(sweep: Sweep) -> list[ObservedCandidate]:
     """The first trials of a search of the sweep; the search does not stop when it is near the best."""
-    known = prospects_of(sweep)
-    seen: list[ObservedCandidate] = []
-    while len(seen) < min(TRIALS, len(known)):
-        place, _ = choose(known, seen, "surrogate")
-        seen.append(observation_at(place, float(sweep.step_seconds[place])))
-    return seen
+    features = features_of(sweep)
+    observations: list[ObservedCandidate] = []
+    while len(observations) < min(TRIALS, len(features)):
+        index, _ = choose(features, observations, "surrogate")
+        observations.append(observation_at(index, float(sweep.step_seconds[index])))
+    return observations

@@ -62,9 +62,9 @@ class _LeaseLostError(Exception):
 class _PrunedError(Exception):
     """The trial cannot become the best any more; raised through the executor to end the run."""
 
-    def __init__(self, why: str, progress: Progress) -> None:
-        super().__init__(why)
-        self.why, self.progress = why, progress
+    def __init__(self, reason: str, progress: Progress) -> None:
+        super().__init__(reason)
+        self.why, self.progress = reason, progress
 
 
 def tune(
@@ -100,24 +100,25 @@ def tune(
         InputError: nothing fits, the study has another request, or trials do not start on this machine.
         FileError: the folder or its ledger cannot be used.
     """
-    asked = situation(replace(request, backend="native") if request.backend == "any" else request)
-    (goals or Goals(objectives=(request.objective,))).check(request.objective, asked.cluster)
-    prior = factors(prior, asked.cluster, stack_of(asked.request.backend))
-    rankings = Rankings(asked, deck, prior)
+    study_situation = situation(replace(request, backend="native") if request.backend == "any" else request)
+    (goals or Goals(objectives=(request.objective,))).check(request.objective, study_situation.cluster)
+    prior = factors(prior, study_situation.cluster, stack_of(study_situation.request.backend))
+    rankings = Rankings(study_situation, deck, prior)
     if not rankings.latest:
-        verdict = answer(asked.request, deck=deck, calibration=prior).verdict
+        verdict = answer(study_situation.request, deck=deck, calibration=prior).verdict
         raise InputError(
             f"--model {request.model} --gpus {request.gpus}", verdict, "plan it first: strategist plan shows what would fit"
         )
     folder = study.resolve()
     with Ledger.open(folder, create=True, server=server) as ledger:
-        set_request(ledger, folder, asked, kind, program)
+        set_request(ledger, folder, study_situation, kind, program)
         agreed = set_goals(ledger, folder, request, goals)
-        others = tuple(PricedWarmStart(warmth, asked, deck) for warmth in add_warm_starts(ledger, warm))
+        others = tuple(PricedWarmStart(warmth, study_situation, deck) for warmth in add_warm_starts(ledger, warm))
         loop = _Loop(
             folder=folder, ledger=ledger, limits=limits, settings=settings, executor=executor, on_event=on_event or _ignore_event,
             prior=prior, kind=kind,
-            state=StudyState(asked=asked, deck=deck, goals=agreed, rankings=rankings, calibration=prior, others=others),
+            state=StudyState(situation=study_situation, deck=deck, goals=agreed, rankings=rankings, calibration=prior,
+                             others=others),
         )  # fmt: skip
         try:
             loop.run()
@@ -201,15 +202,15 @@ class _Loop:
 
     def refresh(self) -> None:
         """Reads the ledger; if more trials are finished than before, exports the history and fits the calibration again."""
-        known, rows = self.state, self.ledger.trials()
-        self.state = replace(known, rows=rows)
-        fresh = {row.number: _result(row) for row in rows if row.state is TrialState.FINISHED and row.number not in known.results}
+        state, rows = self.state, self.ledger.trials()
+        self.state = replace(state, rows=rows)
+        fresh = {row.number: _result(row) for row in rows if row.state is TrialState.FINISHED and row.number not in state.results}
         if not fresh:
             return
         self.ledger.export_jsonl(self.folder / HISTORY)
         records = history.read(self.folder / HISTORY).records  # calibrations are fitted to the readable file only
         calibration = fit(records, self.prior)
-        self.state = replace(self.state, results={**known.results, **fresh}, records=records, calibration=calibration)
+        self.state = replace(self.state, results={**state.results, **fresh}, records=records, calibration=calibration)
 
     def enqueue(self) -> None:
         """Queues the next trial: a new candidate while trials are left, otherwise a repeat if the best is in doubt.
@@ -217,12 +218,12 @@ class _Loop:
         If nothing is queued, ``ended`` may state the reason.
         """
         state = self.state
-        over = self.limits.exhausted(state.rows, state.asked.cluster.devices)
-        left = len(state.rows) < self.last
-        found = over or (next_trial(state, self.limits, self.trial_without_proposal()) if left else None)
+        limit_reached = self.limits.exhausted(state.rows, state.situation.cluster.devices)
+        trials_left = len(state.rows) < self.last
+        found = limit_reached or (next_trial(state, self.limits, self.trial_without_proposal()) if trials_left else None)
         self.ended = found if isinstance(found, str) else ""
         if not isinstance(found, Proposed):
-            found = None if over or self.waiting else repeated_trial(state, self.limits.confirm)
+            found = None if limit_reached or self.waiting else repeated_trial(state, self.limits.confirm)
         if found is not None:
             last = None if found.proposed_by == REPEAT else self.last  # other tuners may have queued trials during the search
             self.ledger.enqueue(found.key, codec.one_line(found.plan), found.proposed_by, last)
@@ -260,10 +261,10 @@ class _Loop:
         self.failures[_reason(measurement)] += 1
         if self.failures[_reason(measurement)] >= MAX_EQUAL_FAILURES:
             evidence = measurement.evidence
-            said = next((line for line in reversed(evidence.log_tail.splitlines()) if line.strip(" =-")), "")
-            why = f"{evidence.message or 'see the logs in trials/'}{said and f' ({said.strip()})'}"
+            last_line = next((line for line in reversed(evidence.log_tail.splitlines()) if line.strip(" =-")), "")
+            cause = f"{evidence.message or 'see the logs in trials/'}{last_line and f' ({last_line.strip()})'}"
             do = "correct that (strategist doctor looks at the machine) and start again; finished trials are kept"
-            raise InputError(f"study {self.folder}", f"{MAX_EQUAL_FAILURES} trials failed alike, whatever their plans: {why}", do)
+            raise InputError(f"study {self.folder}", f"{MAX_EQUAL_FAILURES} trials failed alike, whatever their plans: {cause}", do)
 
     def measure(self, claim: Claim) -> Measurement:
         """Measurement of a claimed trial. Renews the lease while the trial makes progress, and prunes the trial if it cannot
@@ -286,9 +287,9 @@ class _Loop:
             start_seconds = progress.elapsed_seconds if progress.phase in STARTING else start_seconds
             if progress.phase in RUNNING:
                 self.longest_start_seconds = max(self.longest_start_seconds, start_seconds)
-            self.tell(EventType.MOVED, claim.number, progress)
-            if best is not None and (why := pruning_reason(progress, settings, best)):
-                raise _PrunedError(why, progress)
+            self.tell(EventType.PROGRESS, claim.number, progress)
+            if best is not None and (reason := pruning_reason(progress, settings, best)):
+                raise _PrunedError(reason, progress)
 
         self.tell(EventType.STARTED, claim.number)
         folder = self.folder / "trials" / f"{claim.number}-{claim.attempt}"
@@ -313,18 +314,18 @@ class _Loop:
         self.refresh()
         self.ledger.export_jsonl(self.folder / HISTORY)  # the last export may be that of a tuner with an older state
         state, best, goals = self.state, self.state.best, self.state.goals
-        asked, deck, records = state.asked, state.deck, state.records
+        study_situation, deck, records = state.situation, state.deck, state.records
         result = TuningResult(
             study=str(self.folder),
-            request=asked.request,
+            request=study_situation.request,
             trials=tuple(state.results[number] for number in sorted(state.results)),
             best=best,
             ended=self.ended,
             calibration_before=self.prior,
             calibration_after=state.calibration,
-            errors_before=errors(asked, deck, records, lambda _: self.prior),
-            errors_after=errors(asked, deck, records, lambda _: state.calibration),
-            errors_left_out=errors_left_out(asked, deck, records, self.prior),
+            errors_before=errors(study_situation, deck, records, lambda _: self.prior),
+            errors_after=errors(study_situation, deck, records, lambda _: state.calibration),
+            errors_left_out=errors_left_out(study_situation, deck, records, self.prior),
             evidence=evidence(deck, trials_of(records)),
             warnings=card_warnings(deck, Record(plan=best.plan, measurement=best.measurement)) if best and best.measurement else (),
             confirmation=confirmation(state.finalists),

@@ -24,7 +24,7 @@ class TuningSnapshot:
     ended: tuple[StudyTrial, ...]
 
     @property
-    def own(self) -> StudyTrial | None:
+    def event_trial(self) -> StudyTrial | None:
         """The trial that the tuner itself runs."""
         return next((trial for trial in self.running if trial.number == self.event.trial), None)
 
@@ -44,7 +44,7 @@ class TuningFollower:
 
     def __init__(self) -> None:
         self._last: TuningSnapshot | None = None
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def take(self, event: TuneEvent) -> TuningSnapshot:
         """The snapshot of the tuning at this event."""
@@ -54,8 +54,8 @@ class TuningFollower:
         else:
             metrics = metrics_at(event, last.metrics if last else None)
             running = tuple(trial_of(row, state.goals) for row in state.rows if row.state is TrialState.RUNNING)
-        rows = [row for row in state.rows if row.number in state.results and row.number not in self._told]
-        self._told.update(row.number for row in rows)
+        rows = [row for row in state.rows if row.number in state.results and row.number not in self._reported]
+        self._reported.update(row.number for row in rows)
         ended = sorted((trial_of(row, state.goals) for row in rows), key=lambda trial: trial.ended or 0.0)
         self._last = TuningSnapshot(event=event, metrics=metrics, running=running, ended=tuple(ended))
         return self._last

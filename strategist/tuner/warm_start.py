@@ -39,7 +39,7 @@ class WarmStart:
     records: tuple[Record, ...]
 
 
-def read(places: Sequence[str | Path], kind: Kind, sampler: str) -> tuple[WarmStart, ...]:
+def read(locations: Sequence[str | Path], kind: Kind, sampler: str) -> tuple[WarmStart, ...]:
     """Warm starts from the studies at these places.
 
     Args:
@@ -50,24 +50,26 @@ def read(places: Sequence[str | Path], kind: Kind, sampler: str) -> tuple[WarmSt
         InputError: a study has no usable trial, or trials of another kind; or the sampler is another one.
         FileError: a study cannot be read.
     """
-    if places and sampler != "surrogate":
+    if locations and sampler != "surrogate":
         raise InputError(
             f"--sampler {sampler}", "takes in nothing of other studies, which --warm is for", "leave one of the two out"
         )
-    return tuple(_read(place, kind) for place in dict.fromkeys(places))
+    return tuple(_read(location, kind) for location in dict.fromkeys(locations))
 
 
-def _read(place: str | Path, kind: Kind) -> WarmStart:
-    with Ledger.open(place) as ledger:
-        if (asked := ledger.study("request")) is None:
+def _read(location: str | Path, kind: Kind) -> WarmStart:
+    with Ledger.open(location) as ledger:
+        if (request_json := ledger.study("request")) is None:
             raise FileError(ledger.place, "holds no request: no tuning has begun there; name another")
-        if (theirs := kind_of(ledger)) is not kind:
-            raise InputError(f"--warm {place}", f"holds {theirs.value} trials, this study {kind.value} ones", "name one of a kind")
+        if (warm_kind := kind_of(ledger)) is not kind:
+            raise InputError(
+                f"--warm {location}", f"holds {warm_kind.value} trials, this study {kind.value} ones", "name one of a kind"
+            )
         records = tuple(record for row in ledger.trials() if (record := _record(row)) is not None)
         if not records:
             law = "holds no finished trial that says anything of its plan"
-            raise InputError(f"--warm {place}", law, "tune there first, or leave it out")
-        return WarmStart(study=ledger.place, request=codec.loads(Request, asked), records=records)
+            raise InputError(f"--warm {location}", law, "tune there first, or leave it out")
+        return WarmStart(study=ledger.place, request=codec.loads(Request, request_json), records=records)
 
 
 def _record(row: TrialRow) -> Record | None:
@@ -85,21 +87,24 @@ def add_warm_starts(ledger: Ledger, fresh: Sequence[WarmStart]) -> tuple[WarmSta
     Raises:
         InputError: the study would be its own warm start.
     """
-    for each in fresh:
-        if each.study == ledger.place:
-            raise InputError(f"--warm {each.study}", "is the study itself", "leave it out: its trials count as they are")
-        ledger.keep(FACT_PREFIX + each.study, codec.dumps(each))
+    for warm_start in fresh:
+        if warm_start.study == ledger.place:
+            raise InputError(f"--warm {warm_start.study}", "is the study itself", "leave it out: its trials count as they are")
+        ledger.keep(FACT_PREFIX + warm_start.study, codec.dumps(warm_start))
     return tuple(codec.loads(WarmStart, text) for text in ledger.facts(FACT_PREFIX).values())
 
 
 def warm_start_summaries(ledger: Ledger) -> tuple[WarmStartSummary, ...]:
     """Summaries of the warm starts in a ledger."""
-    known = map(json.loads, ledger.facts(FACT_PREFIX).values())  # not decoded: there may be hundreds of plans
+    documents = map(json.loads, ledger.facts(FACT_PREFIX).values())  # not decoded: there may be hundreds of plans
     return tuple(
         WarmStartSummary(
-            study=each["study"], model=each["request"]["model"], gpus=each["request"]["gpus"], trials=len(each["records"])
+            study=document["study"],
+            model=document["request"]["model"],
+            gpus=document["request"]["gpus"],
+            trials=len(document["records"]),
         )
-        for each in known
+        for document in documents
     )  # fmt: skip
 
 
@@ -110,16 +115,18 @@ class PricedWarmStart:
     have a calibration fitted to themselves.
     """
 
-    def __init__(self, warmth: WarmStart, asked: Situation, deck: Deck) -> None:
-        like = warmth.records[0].plan
-        request = Request(model=like.model.name, gpus=like.cluster.name, workload=like.workload, backend="native")
+    def __init__(self, warmth: WarmStart, situation: Situation, deck: Deck) -> None:
+        first_plan = warmth.records[0].plan
+        request = Request(model=first_plan.model.name, gpus=first_plan.cluster.name, workload=first_plan.workload, backend="native")
         self._situation = Situation(
-            request=request, model=like.model, cluster=like.cluster, notes=(), digest=like.digests.profiles
+            request=request, model=first_plan.model, cluster=first_plan.cluster, notes=(), digest=first_plan.digests.profiles
         )  # fmt: skip
-        same = like.cluster.device.name == asked.cluster.device.name and warmth.request.backend == asked.request.backend
-        self._own = None if same else fit(warmth.records, factors(None, like.cluster))
+        same_stack = (
+            first_plan.cluster.device.name == situation.cluster.device.name and warmth.request.backend == situation.request.backend
+        )
+        self._fitted = None if same_stack else fit(warmth.records, factors(None, first_plan.cluster))
         self._records, self._deck = warmth.records, deck
-        self._by: Calibration | None = None
+        self._priced_by: Calibration | None = None
         self._tried: tuple[Tried, ...] = ()
 
     def tried(self, calibration: Calibration) -> tuple[Tried, ...]:
@@ -128,11 +135,14 @@ class PricedWarmStart:
         The residuals are what the cost model does not explain, there and probably also in the study that uses them. Memory is
         priced by that study's factor, because temporary memory in a step depends on the software.
         """
-        by = calibration if self._own is None else replace(self._own, memory=calibration.memory)
-        if by != self._by:
-            self._tried, self._by = tuple(self._priced(record, by) for record in self._records), by
+        used_calibration = calibration if self._fitted is None else replace(self._fitted, memory=calibration.memory)
+        if used_calibration != self._priced_by:
+            self._tried, self._priced_by = (
+                tuple(self._priced(record, used_calibration) for record in self._records),
+                used_calibration,
+            )
         return self._tried
 
-    def _priced(self, record: Record, by: Calibration) -> Tried:
-        plan = price_candidate(self._situation, record.plan.candidate, deck=self._deck, calibration=by)
+    def _priced(self, record: Record, calibration: Calibration) -> Tried:
+        plan = price_candidate(self._situation, record.plan.candidate, deck=self._deck, calibration=calibration)
         return Tried(plan=plan, measurement=record.measurement)

@@ -7,7 +7,7 @@ from pathlib import Path
 from strategist.contract.study import RESULT, Study, StudyStatus, StudyTrial
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
-from strategist.tuner.study import seen
+from strategist.tuner.study import study_of
 
 POLL_SECONDS = 0.5
 IDLE_SECONDS = 30.0
@@ -18,7 +18,7 @@ one expires within this time.
 OnLook = Callable[[Study, tuple[StudyTrial, ...]], None]
 
 
-def watch(place: str | Path, on_look: OnLook, idle_seconds: float = IDLE_SECONDS) -> Study:
+def watch(location: str | Path, on_look: OnLook, idle_seconds: float = IDLE_SECONDS) -> Study:
     """Calls ``on_look`` twice a second with the current study and the trials that finished since the last call, in the order in
     which they ended.
 
@@ -27,20 +27,22 @@ def watch(place: str | Path, on_look: OnLook, idle_seconds: float = IDLE_SECONDS
     Raises:
         FileError, InputError: there is no such study, or it cannot be read any more.
     """
-    told: set[int] = set()
+    reported: set[int] = set()
     busy = time.monotonic()
-    with Ledger.open(place) as ledger:
+    with Ledger.open(location) as ledger:
         result = ledger.folder and ledger.folder / RESULT
         before = _written(result)
         while True:
-            over = _written(result) != before  # read before the study, so that the last call has all trials
-            study, now = seen(ledger), time.monotonic()
-            fresh = sorted((trial for trial in study.finished if trial.number not in told), key=lambda trial: trial.ended or 0.0)
-            told.update(trial.number for trial in fresh)
+            has_ended = _written(result) != before  # read before the study, so that the last call has all trials
+            study, now = study_of(ledger), time.monotonic()
+            fresh = sorted(
+                (trial for trial in study.finished if trial.number not in reported), key=lambda trial: trial.ended or 0.0
+            )
+            reported.update(trial.number for trial in fresh)
             on_look(study, tuple(fresh))
-            if study.status is StudyStatus.RUNNING or (fresh and len(told) > len(fresh)):
+            if study.status is StudyStatus.RUNNING or (fresh and len(reported) > len(fresh)):
                 busy = now
-            elif now - busy > idle_seconds or over:
+            elif now - busy > idle_seconds or has_ended:
                 return study
             time.sleep(POLL_SECONDS)
 

@@ -231,7 +231,7 @@ def test_trials_of_other_tuners_are_shown_while_waiting(tmp_path: Path) -> None:
 
         limits = Limits(trials=6, confirm=0)
         tune(REQUEST, study=tmp_path, limits=limits, settings=SETTINGS, deck=DECK, executor=StandIn(), on_event=take)
-    moved = next(place for place, event in enumerate(received, 1) if event.event_type is EventType.MOVED)
+    moved = next(place for place, event in enumerate(received, 1) if event.event_type is EventType.PROGRESS)
     lines = view_lines(received[:moved], 80, 24)
     assert lines[2].startswith("Trial 6 of 6  measure, step 1")
     assert [line.partition(":")[0] for line in lines[4:7]] == [

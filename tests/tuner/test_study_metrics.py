@@ -48,7 +48,7 @@ class First(StandIn):
 def test_the_best_is_compared_with_the_cost_models_first_choice(last) -> None:
     event = last(2, First(slowness=3.0))
     found = metrics_at(event)
-    chosen = ranked(event.state.asked, deck=DECK, limit=1)[0]
+    chosen = ranked(event.state.situation, deck=DECK, limit=1)[0]
     assert found.first is not None
     assert found.first.plan.candidate.key == chosen.candidate.key
     assert found.best.number != found.first.number
@@ -90,7 +90,7 @@ def test_prediction_errors_are_unknown_before_a_successful_trial(last) -> None:
 def test_costs_are_device_hours_times_the_profiles_price(last) -> None:
     event = last(1, StandIn(trial_seconds=0.05), request=replace(REQUEST, gpus="4xH100"))
     found = metrics_at(event)
-    price = event.state.asked.cluster.device.price_per_hour
+    price = event.state.situation.cluster.device.price_per_hour
     assert price * found.device_hours > 0
     assert found.price_dollars == pytest.approx(price * found.device_hours)
     assert metrics_at(replace(event, kind=Kind.SHADOW)).price_dollars is None
