@@ -132,7 +132,7 @@ def _new_ranking(
 
     return reranked(
         ranking, model, cluster, request.workload,
-        calibration=known, objective=request.objective, places=SIMULATED_PLACES, weighted=weighted, stack=stack or NATIVE,
+        calibration=known, objective=request.objective, count=SIMULATED_PLACES, weighted=weighted, stack=stack or NATIVE,
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class Context:
 
     def squared_distance(self, other: "Context") -> float:
         """Squared distance to another context; a different device counts as one doubling."""
-        squares = [(own - theirs) ** 2 for own, theirs in zip(self.doublings, other.doublings, strict=True)]
+        squares = [(value - other_value) ** 2 for value, other_value in zip(self.doublings, other.doublings, strict=True)]
         return sum(squares) + (self.device != other.device)
 
 
@@ -63,7 +63,7 @@ class CandidateFeatures:
     predicted: Floats
     memory_ratio: Floats
     shares: Floats
-    beside: Floats | None = None
+    other_objectives: Floats | None = None
     step_ratio: Floats | None = None
     contexts: tuple[Context, ...] = (Context(),)
     sizes: tuple[int, ...] = ()
@@ -79,28 +79,31 @@ class CandidateFeatures:
     @cached_property
     def doublings(self) -> Floats:
         """log2 of the numeric settings that vary: candidates x settings."""
-        sizes = [np.log2(self.values[name])[self.codes[name]] for name in self.questions if _numeric(self.values[name])]
+        sizes = [np.log2(self.values[name])[self.codes[name]] for name in self.varying_settings if _numeric(self.values[name])]
         return _stacked(sizes, len(self))
 
     @cached_property
     def choices(self) -> Floats:
         """The other settings that vary, as codes that can only be compared for equality: candidates x settings."""
-        return _stacked([self.codes[name] for name in self.questions if not _numeric(self.values[name])], len(self))
+        return _stacked([self.codes[name] for name in self.varying_settings if not _numeric(self.values[name])], len(self))
 
     @cached_property
-    def sizes_alike(self) -> tuple[Floats, Counts]:
+    def distinct_sizes(self) -> tuple[Floats, Counts]:
         """The rows of ``doublings`` that differ, far fewer than there are candidates, and the number of each candidate's."""
         return _distinct(self.doublings)
 
     @cached_property
-    def choices_alike(self) -> tuple[Floats, Counts]:
+    def distinct_choices(self) -> tuple[Floats, Counts]:
         """The same of ``choices``."""
         return _distinct(self.choices)
 
     @cached_property
     def columns(self) -> dict[str, tuple[KnobValue, ...]]:
         """Values of each setting, one per candidate."""
-        return {name: tuple(own[name] for own in self.settings) for name in (self.settings[0] if self.settings else ())}
+        return {
+            name: tuple(candidate_settings[name] for candidate_settings in self.settings)
+            for name in (self.settings[0] if self.settings else ())
+        }
 
     @cached_property
     def values(self) -> dict[str, tuple[KnobValue, ...]]:
@@ -109,21 +112,26 @@ class CandidateFeatures:
         return {name: tuple(found) for name, found in order.items()}
 
     @cached_property
-    def questions(self) -> tuple[str, ...]:
+    def varying_settings(self) -> tuple[str, ...]:
         """Settings that are not alike in all candidates."""
         return tuple(name for name, found in self.values.items() if len(found) > 1)
 
     @cached_property
-    def places(self) -> dict[tuple[KnobValue, ...], int]:
+    def candidate_index(self) -> dict[tuple[KnobValue, ...], int]:
         """Row number of each candidate, by its values of the ``questions``."""
-        told = zip(*(self.columns[name] for name in self.questions), strict=True) if self.questions else [()] * len(self)
-        return {own: place for place, own in enumerate(told)}
+        varying_values = (
+            zip(*(self.columns[name] for name in self.varying_settings), strict=True) if self.varying_settings else [()] * len(self)
+        )
+        return {values: index for index, values in enumerate(varying_values)}
 
     @cached_property
     def codes(self) -> dict[str, Counts]:
         """Values of the ``questions`` as codes: the position of each candidate's value among those that occur."""
-        places = {name: {value: place for place, value in enumerate(self.values[name])} for name in self.questions}
-        return {name: np.fromiter(map(own.__getitem__, self.columns[name]), np.int64, len(self)) for name, own in places.items()}
+        code_of = {name: {value: code for code, value in enumerate(self.values[name])} for name in self.varying_settings}
+        return {
+            name: np.fromiter(map(code_by_value.__getitem__, self.columns[name]), np.int64, len(self))
+            for name, code_by_value in code_of.items()
+        }
 
 
 def plan_features(plans: Sequence[Plan], goals: Goals) -> CandidateFeatures:
@@ -134,7 +142,7 @@ def plan_features(plans: Sequence[Plan], goals: Goals) -> CandidateFeatures:
     return CandidateFeatures(
         settings=tuple(settings_of(plan.candidate) for plan in plans),
         predicted=predicted[:, 0],
-        beside=predicted[:, 1:] if goals.several else None,
+        other_objectives=predicted[:, 1:] if goals.several else None,
         memory_ratio=np.array([plan.estimate.peak_memory_bytes / goals.capacity_bytes(plan) for plan in plans], dtype=np.float64),
         shares=seconds / np.maximum(seconds.sum(axis=1, keepdims=True), 1e-300),
         step_ratio=None if None in step else np.array(step, dtype=np.float64),
@@ -145,21 +153,21 @@ def plan_features(plans: Sequence[Plan], goals: Goals) -> CandidateFeatures:
 def concatenate(studies: Sequence[CandidateFeatures]) -> CandidateFeatures:
     """Features of several studies, one after the other. Settings and parts of a step mean the same in all of them."""
     return CandidateFeatures(
-        settings=tuple(own for each in studies for own in each.settings),
-        predicted=np.concatenate([each.predicted for each in studies]),
-        memory_ratio=np.concatenate([each.memory_ratio for each in studies]),
-        shares=np.concatenate([each.shares for each in studies]),
-        beside=_joined([each.beside for each in studies]),
-        step_ratio=_joined([each.step_ratio for each in studies]),
-        contexts=tuple(each.contexts[0] for each in studies),
+        settings=tuple(candidate_settings for features in studies for candidate_settings in features.settings),
+        predicted=np.concatenate([features.predicted for features in studies]),
+        memory_ratio=np.concatenate([features.memory_ratio for features in studies]),
+        shares=np.concatenate([features.shares for features in studies]),
+        other_objectives=_joined([features.other_objectives for features in studies]),
+        step_ratio=_joined([features.step_ratio for features in studies]),
+        contexts=tuple(features.contexts[0] for features in studies),
         sizes=tuple(map(len, studies)),
     )
 
 
 def _joined(columns: Sequence[Floats | None]) -> Floats | None:
     """The columns concatenated; None if a study lacks one."""
-    known = [column for column in columns if column is not None]
-    return np.concatenate(known) if len(known) == len(columns) else None
+    present = [column for column in columns if column is not None]
+    return np.concatenate(present) if len(present) == len(columns) else None
 
 
 def _numeric(values: Sequence[KnobValue]) -> bool:
@@ -174,8 +182,8 @@ def _distinct(rows: Floats) -> tuple[Floats, Counts]:
         if len(key) and int(key.max()) * len(values) >= 2**62:
             key = np.unique(key, return_inverse=True)[1]
         key = key * len(values) + code
-    _, first, number = np.unique(key, return_index=True, return_inverse=True)
-    return rows[first], number
+    _, first, row_index = np.unique(key, return_index=True, return_inverse=True)
+    return rows[first], row_index
 
 
 def _stacked(columns: Sequence[NDArray[Any]], rows: int) -> Floats:

@@ -19,20 +19,20 @@ def block_table(blocks: Space) -> Columns:
     return Columns(values=blocks.columns)
 
 
-class _Joined(Mapping[str, Array]):
+class _JoinedGrids(Mapping[str, Array]):
     """Columns of several grids, concatenated; each column is made when it is first read."""
 
     def __init__(self, grids: Sequence[Mapping[str, Array]]) -> None:
         self._grids = grids
         self._names = grids[0].keys() if grids else CANDIDATE_NAMES
-        self._made: dict[str, Array] = {}
+        self._joined: dict[str, Array] = {}
 
     def __getitem__(self, name: str) -> Array:
-        made = self._made.get(name)
-        if made is None:
+        joined = self._joined.get(name)
+        if joined is None:
             parts = [grid[name] for grid in self._grids]
-            made = self._made[name] = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-        return made
+            joined = self._joined[name] = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+        return joined
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -44,16 +44,16 @@ class _Joined(Mapping[str, Array]):
         return len(self._names)
 
 
-Left = Sequence[Array]
+KnobRows = Sequence[Array]
 """Row numbers of the remaining combinations in the table of knobs, by number of the grid."""
 
 
-def knob_table(grids: Sequence[Mapping[str, Array]]) -> tuple[Columns, Left]:
+def knob_table(grids: Sequence[Mapping[str, Array]]) -> tuple[Columns, KnobRows]:
     """Table of the combinations of all grids, with the columns that do not depend on the layout; then the rows of each grid in
     it.
     """
-    edges = np.cumsum(list(map(grid_rows, grids)))
-    return Columns(values=_Joined(grids), categories=_CATEGORIES), np.split(np.arange(sum(edges[-1:])), edges[:-1])
+    grid_ends = np.cumsum(list(map(grid_rows, grids)))
+    return Columns(values=_JoinedGrids(grids), categories=_CATEGORIES), np.split(np.arange(sum(grid_ends[-1:])), grid_ends[:-1])
 
 
 def candidate_table(blocks: Space) -> Columns:
@@ -61,24 +61,26 @@ def candidate_table(blocks: Space) -> Columns:
     return table_of(blocks, *knob_table(blocks.grids))
 
 
-def table_of(blocks: Space, knobs: Columns, left: Left) -> Columns:
-    """Table of the candidates of the blocks, restricted to the combinations of knobs that are ``left``; one run of rows per
+def table_of(blocks: Space, knobs: Columns, knob_rows: KnobRows) -> Columns:
+    """Table of the candidates of the blocks, restricted to the combinations of knobs that are ``knob_rows``; one run of rows per
     block. A column is gathered when it is first read.
     """
-    lengths = np.array(list(map(len, left)), dtype=np.int64)
-    rows, begins = lengths[blocks.grid], (np.cumsum(lengths) - lengths)[blocks.grid]
-    number = np.int32 if rows.sum() < 2**31 else np.int64  # row numbers take most of the memory of the largest tables
-    places = np.repeat((begins - (np.cumsum(rows) - rows)).astype(number), rows)
-    places += np.arange(len(places), dtype=number)
-    whole = np.concatenate([*left, np.zeros(0, dtype=np.int64)]).astype(number)
+    lengths = np.array(list(map(len, knob_rows)), dtype=np.int64)
+    rows, first_rows = lengths[blocks.grid], (np.cumsum(lengths) - lengths)[blocks.grid]
+    index_type = np.int32 if rows.sum() < 2**31 else np.int64  # row numbers take most of the memory of the largest tables
+    knob_indices = np.repeat((first_rows - (np.cumsum(rows) - rows)).astype(index_type), rows)
+    knob_indices += np.arange(len(knob_indices), dtype=index_type)
+    all_knob_rows = np.concatenate([*knob_rows, np.zeros(0, dtype=np.int64)]).astype(index_type)
     runs = blocks.columns
-    values = Gathered([(runs, np.repeat(np.arange(len(rows), dtype=number), rows)), (knobs.values, whole[places])])
+    values = Gathered(
+        [(runs, np.repeat(np.arange(len(rows), dtype=index_type), rows)), (knobs.values, all_knob_rows[knob_indices])]
+    )
     return Columns(values=values, categories=_CATEGORIES, runs=runs, run_rows=rows)
 
 
-def rows_at(blocks: Space, knobs: Columns, of: Array, places: Array) -> Columns:
-    """Table of some candidates: ``of`` are their block numbers, in ascending order; ``places`` the rows of their knobs."""
-    rows, runs = np.bincount(of, minlength=len(blocks)), blocks.columns
-    values = Gathered([(runs, of), (knobs.values, places)])
-    own = Gathered([(runs, np.flatnonzero(rows))])
-    return Columns(values=values, categories=_CATEGORIES, runs=own, run_rows=rows[rows > 0])
+def rows_at(blocks: Space, knobs: Columns, block_indices: Array, knob_indices: Array) -> Columns:
+    """Table of some candidates: ``block_indices`` are their blocks in ascending order, ``knob_indices`` their knob rows."""
+    rows, runs = np.bincount(block_indices, minlength=len(blocks)), blocks.columns
+    values = Gathered([(runs, block_indices), (knobs.values, knob_indices)])
+    nonempty_blocks = Gathered([(runs, np.flatnonzero(rows))])
+    return Columns(values=values, categories=_CATEGORIES, runs=nonempty_blocks, run_rows=rows[rows > 0])

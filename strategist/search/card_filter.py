@@ -14,7 +14,7 @@ from strategist.expr.columns import Columns, Gathered
 from strategist.expr.evaluate import Facts, Mask
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge
 from strategist.search.blocks import Space
-from strategist.search.candidate_tables import Left, block_table, knob_table, table_of
+from strategist.search.candidate_tables import KnobRows, block_table, knob_table, table_of
 from strategist.search.options import forced_options
 from strategist.search.pruning import Families, Limits, families
 from strategist.search.space_constraints import SpaceConstraints
@@ -42,7 +42,7 @@ class Narrowed:
 
     blocks: Space
     knobs: Columns
-    left: Left
+    knob_rows: KnobRows
     dropped: tuple[Rejection, ...]
 
     def families(self, criteria: SearchCriteria) -> Families | None:
@@ -50,7 +50,7 @@ class Narrowed:
         return (
             None
             if criteria.lower_bounds is None
-            else families(self.blocks, self.knobs, self.left, criteria.lower_bounds, criteria.limits)
+            else families(self.blocks, self.knobs, self.knob_rows, criteria.lower_bounds, criteria.limits)
         )
 
 
@@ -66,8 +66,8 @@ class Allowed:
         found = self.narrowed.families(criteria) if self.narrowed else None
         if found is None or not isinstance(self.columns.values, Gathered):
             return np.ones(self.columns.rows, dtype=np.bool_)
-        (_, of), (_, places) = self.columns.values.sources
-        return found.among(of, places)
+        (_, block_indices), (_, knob_indices) = self.columns.values.sources
+        return found.among(block_indices, knob_indices)
 
 
 def allowed_of(blocks: Space, criteria: SearchCriteria, *, defaults: bool) -> tuple[Allowed, tuple[Rejection, ...], int]:
@@ -83,39 +83,41 @@ def allowed_of(blocks: Space, criteria: SearchCriteria, *, defaults: bool) -> tu
     deck, facts, constraints = criteria.deck, criteria.facts, criteria.constraints
     for early_defaults in (True, False) if defaults else (False,):
         narrowed = narrowed_of(blocks, criteria, defaults=early_defaults)
-        everything = table_of(narrowed.blocks, narrowed.knobs, narrowed.left)
-        known = {**facts, **forced_options(constraints)}
-        refused, out = left_out(constraints, known, everything)
-        judgement = judge(deck, facts, everything, fixed=constraints.open, among=~out, defaults=defaults)
+        all_candidates = table_of(narrowed.blocks, narrowed.knobs, narrowed.knob_rows)
+        known_facts = {**facts, **forced_options(constraints)}
+        refused, excluded = left_out(constraints, known_facts, all_candidates)
+        judgement = judge(deck, facts, all_candidates, fixed=constraints.open, among=~excluded, defaults=defaults)
         if judgement.allowed.any():
             break
     if len(refused) and refused.all():
-        row = everything.row(int(refused.argmax()))
-        text = next(constraints.backend.broken_combinations({**known, **row}))
+        row = all_candidates.row(int(refused.argmax()))
+        text = next(constraints.backend.broken_combinations({**known_facts, **row}))
         raise InputError(f"--backend {constraints.backend.name}", f"cannot run {text}", "or plan without --backend")
-    allowed = Allowed(columns=everything.take(judgement.allowed), narrowed=narrowed)
-    return allowed, _merged((*narrowed.dropped, *judgement.dropped)), int(out.sum())
+    allowed = Allowed(columns=all_candidates.take(judgement.allowed), narrowed=narrowed)
+    return allowed, _merged_rejections((*narrowed.dropped, *judgement.dropped)), int(excluded.sum())
 
 
 def narrowed_of(blocks: Space, criteria: SearchCriteria, *, defaults: bool) -> Narrowed:
     """Blocks for which some combination of knobs may be allowed, and combinations that may be allowed in some layout."""
     fixed = criteria.constraints.open
-    kept, by_block = _narrowed_blocks(blocks, criteria.deck, criteria.facts, fixed, defaults)
-    knobs, left, by_knobs = _narrowed_knobs(kept, criteria.deck, criteria.facts, fixed, defaults)
-    some = np.array(list(map(len, left)), dtype=np.int64) > 0
-    left = [rows for rows in left if len(rows)]
-    return Narrowed(blocks=kept.take(some[kept.grid]), knobs=knobs, left=left, dropped=(*by_block, *by_knobs))
+    allowed_blocks, by_block = _narrowed_blocks(blocks, criteria.deck, criteria.facts, fixed, defaults)
+    knobs, knob_rows, by_knobs = _narrowed_knobs(allowed_blocks, criteria.deck, criteria.facts, fixed, defaults)
+    has_rows = np.array(list(map(len, knob_rows)), dtype=np.int64) > 0
+    knob_rows = [rows for rows in knob_rows if len(rows)]
+    return Narrowed(
+        blocks=allowed_blocks.take(has_rows[allowed_blocks.grid]), knobs=knobs, knob_rows=knob_rows, dropped=(*by_block, *by_knobs)
+    )
 
 
-def left_out(constraints: SpaceConstraints, known: Facts, everything: Columns) -> tuple[Mask, Mask]:
+def left_out(constraints: SpaceConstraints, known: Facts, all_candidates: Columns) -> tuple[Mask, Mask]:
     """Mask of the candidates that the back end refuses, and the same mask plus candidates that would change convergence without
     being allowed to.
     """
-    refused, unasked = np.zeros((2, everything.rows), dtype=np.bool_)
-    for place, part in everything.parts(PART_ROWS):
-        refused[place] = constraints.backend.refused(known, part)
-        unasked[place] = constraints.backend.unrequested_convergence(known, part, constraints.open)
-    return refused, refused | unasked
+    refused, unrequested = np.zeros((2, all_candidates.rows), dtype=np.bool_)
+    for rows, part in all_candidates.parts(PART_ROWS):
+        refused[rows] = constraints.backend.refused(known, part)
+        unrequested[rows] = constraints.backend.unrequested_convergence(known, part, constraints.open)
+    return refused, refused | unrequested
 
 
 def _narrowed_blocks(
@@ -128,19 +130,19 @@ def _narrowed_blocks(
 
 def _narrowed_knobs(
     blocks: Space, deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
-) -> tuple[Columns, Left, tuple[Rejection, ...]]:
+) -> tuple[Columns, KnobRows, tuple[Rejection, ...]]:
     """The table of knobs of the blocks, the rows of each grid that cards may allow in some layout, and rejections. A grid shared
     by several blocks is judged once.
     """
-    knobs, places = knob_table(blocks.grids)
+    knobs, knob_rows = knob_table(blocks.grids)
     if not len(blocks):
-        return knobs, places, ()
-    weights = np.repeat(np.bincount(blocks.grid), list(map(len, places)))
+        return knobs, knob_rows, ()
+    weights = np.repeat(np.bincount(blocks.grid), list(map(len, knob_rows)))
     judgement = judge(deck, facts, knobs, fixed=fixed, weights=weights, defaults=defaults)
-    return knobs, [rows[judgement.allowed[rows]] for rows in places], judgement.dropped
+    return knobs, [rows[judgement.allowed[rows]] for rows in knob_rows], judgement.dropped
 
 
-def _merged(drops: tuple[Rejection, ...]) -> tuple[Rejection, ...]:
+def _merged_rejections(drops: tuple[Rejection, ...]) -> tuple[Rejection, ...]:
     """Rejections added up by policy, largest first."""
     counts: dict[tuple[str, str, str], int] = {}
     for drop in drops:

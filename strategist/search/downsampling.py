@@ -26,29 +26,29 @@ def best_distinct(ranking: Ranking, limit: int | None) -> Array:
     return np.asarray(ranking.order[np.sort(first)[:limit]])
 
 
-def overview(ranking: Ranking, tokens_per_step: int, most: int = MAX_CANDIDATES) -> "Space":
+def overview(ranking: Ranking, tokens_per_step: int, max_candidates: int = MAX_CANDIDATES) -> "Space":
     """The Pareto front of speed and memory, and the representative of each group of similar candidates."""
     from strategist.contract.report import Seen, Space
 
     groups, sizes = _groups(ranking.columns)
     best = _representatives(ranking, groups)
-    ahead = set(_front(ranking).tolist())
-    rows = list(dict.fromkeys([*best[:most].tolist(), *sorted(ahead)]))
-    places = {int(row): place for place, row in enumerate(ranking.order.tolist(), start=1)}
+    front_rows = set(_front(ranking).tolist())
+    rows = list(dict.fromkeys([*best[:max_candidates].tolist(), *sorted(front_rows)]))
+    positions = {int(row): position for position, row in enumerate(ranking.order.tolist(), start=1)}
     priced = ranking.priced
-    seen = [
+    shown = [
         Seen(
             candidate=candidate(ranking.columns, row), tokens_per_second=tokens_per_step / float(priced.step_seconds[row]),
-            peak_memory_bytes=float(priced.peak_memory_bytes[row]), alike=int(sizes[groups[row]]), place=places.get(row),
-            front=row in ahead,
+            peak_memory_bytes=float(priced.peak_memory_bytes[row]), alike=int(sizes[groups[row]]), place=positions.get(row),
+            front=row in front_rows,
         )
         for row in rows
     ]  # fmt: skip
-    seen.sort(key=lambda item: (item.place is None, item.place or item.peak_memory_bytes))
+    shown.sort(key=lambda item: (item.place is None, item.place or item.peak_memory_bytes))
     dropped = (Dropped(card=drop.card, policy=drop.policy, because=drop.because, candidates=drop.rows) for drop in ranking.dropped)
     return Space(
         candidates=ranking.candidates, dropped=tuple(dropped), too_large=ranking.too_large, host_too_small=ranking.host_too_small,
-        feasible=len(ranking.order), seen=tuple(seen), unseen=max(0, len(best) - most),
+        feasible=len(ranking.order), seen=tuple(shown), unseen=max(0, len(best) - max_candidates),
     )  # fmt: skip
 
 

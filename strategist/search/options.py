@@ -32,7 +32,7 @@ def forced_options(constraints: SpaceConstraints) -> dict[str, KnobValue]:
 
 
 def with_options(
-    chosen: Candidate,
+    candidate: Candidate,
     model: ModelShape,
     workload: Workload,
     *,
@@ -45,31 +45,31 @@ def with_options(
 
     An option without effect is skipped, and one with a single possible value takes it. ``facts`` include the candidate's estimate.
     """
-    row = {**facts, **row_of(chosen, chosen.accumulation(workload))}
+    row = {**facts, **row_of(candidate, candidate.accumulation(workload))}
     values: dict[str, KnobValue] = {name: value for name, value in constraints.fix.items() if name in OPTION_NAMES}
     for name in names:
         default = getattr(_DEFAULTS, name)
         if name in constraints.fix:
             value = constraints.fix[name]
-        elif not chosen.acts(name, model):
+        elif not candidate.acts(name, model):
             continue
         else:
-            able = _runnable(name, _open_values(name, default, chosen, values, constraints), row, constraints)
-            value = resolve(deck, row, full_name(name), able)
+            runnable_values = _runnable(name, _open_values(name, default, candidate, values, constraints), row, constraints)
+            value = resolve(deck, row, full_name(name), runnable_values)
             value = value if constraints.backend.allows(full_name(name), value) else default
         values[name] = row[full_name(name)] = value
-    return with_settings(chosen, values)
+    return with_settings(candidate, values)
 
 
 def _open_values(
-    name: str, default: KnobValue, chosen: Candidate, settled: Mapping[str, KnobValue], constraints: SpaceConstraints
+    name: str, default: KnobValue, candidate: Candidate, option_values: Mapping[str, KnobValue], constraints: SpaceConstraints
 ) -> tuple[KnobValue, ...]:
     """Values that constraints and laws leave; the default comes first."""
     choices = (default, *(value for value in SETTING_CHOICES.get(name, ()) if value != default))
     found = constraints.values(name, choices)
     if found in ((), (default,)):
         return (default,)
-    return tuple(value for value in found if not _broken(chosen, {**settled, name: value})) or (default,)
+    return tuple(value for value in found if not _broken(candidate, {**option_values, name: value})) or (default,)
 
 
 def _runnable(
@@ -81,6 +81,6 @@ def _runnable(
     return tuple(value for value in values if constraints.backend.accepts(full_name(name), value, row)) or values
 
 
-def _broken(chosen: Candidate, values: Mapping[str, KnobValue]) -> bool:
-    options, knobs = Options(**{**vars(chosen.options), **dict[str, Any](values)}), chosen.knobs
-    return any(options.broken_laws(chosen.layout, sequence_parallel=knobs.sequence_parallel, compiled=knobs.compile))
+def _broken(candidate: Candidate, values: Mapping[str, KnobValue]) -> bool:
+    options, knobs = Options(**{**vars(candidate.options), **dict[str, Any](values)}), candidate.knobs
+    return any(options.broken_laws(candidate.layout, sequence_parallel=knobs.sequence_parallel, compiled=knobs.compile))

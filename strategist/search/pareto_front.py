@@ -43,10 +43,10 @@ def expected_hypervolume_gain(mean: Floats, deviation: Floats, runs: Floats, mea
     objectives = mean.shape[1]
     count, axes = GRID_CELLS[objectives], "abcd"[:objectives]
     cells = [np.linspace(low[axis], high[axis], 2 * count + 1)[1::2] for axis in range(objectives)]
-    chances = [ndtr((own - mean[:, axis, None]) / deviation[:, axis, None]) for axis, own in enumerate(cells)]
+    chances = [ndtr((axis_cells - mean[:, axis, None]) / deviation[:, axis, None]) for axis, axis_cells in enumerate(cells)]
     covered = np.zeros((count,) * objectives, dtype=np.bool_)
     for row in measured[undominated(measured.tolist())]:
-        covered |= reduce(np.logical_and.outer, [own >= value for own, value in zip(cells, row, strict=True)])
+        covered |= reduce(np.logical_and.outer, [axis_cells >= value for axis_cells, value in zip(cells, row, strict=True)])
     added = np.einsum(f"{','.join(f'n{axis}' for axis in axes)},{axes}->n", *chances, ~covered * 1.0, optimize=True)
     share: Floats = runs * added / covered.sum() if covered.any() else runs**2 * added / added.max()
     return share
@@ -56,24 +56,26 @@ def spread_over_front(values: Floats, limit: int) -> Array:
     """At most ``limit`` row numbers along the front: the best rows by each of many weightings, in turn. ``values``: rows x
     objectives.
     """
-    far = np.log(values / values.min(axis=0))
+    log_excess = np.log(values / values.min(axis=0))
     objectives = values.shape[1]
     weights = np.concatenate([np.eye(objectives), np.random.default_rng(0).dirichlet(np.ones(objectives), WEIGHTINGS)])
-    behind = [(far * own).max(axis=1) + AUGMENTATION * (far * own).sum(axis=1) for own in weights]
-    turns = np.stack([np.argsort(own, kind="stable")[:limit] for own in behind], axis=1).ravel()
-    _, first = np.unique(turns, return_index=True)
-    return turns[np.sort(first)][:limit]
+    scalarized = [
+        (log_excess * weighting).max(axis=1) + AUGMENTATION * (log_excess * weighting).sum(axis=1) for weighting in weights
+    ]
+    round_robin = np.stack([np.argsort(weighting, kind="stable")[:limit] for weighting in scalarized], axis=1).ravel()
+    _, first = np.unique(round_robin, return_index=True)
+    return round_robin[np.sort(first)][:limit]
 
 
 def undominated(values: Sequence[Sequence[float]]) -> list[int]:
     """Places of the points that no other point dominates (at least as good in every objective, and better in one)."""
     found: list[int] = []
-    for place in sorted(range(len(values)), key=lambda place: tuple(values[place])):  # dominating points come first
-        own = values[place]
-        if not any(tuple(values[other]) != tuple(own) and _as_good(values[other], own) for other in found):
-            found.append(place)
+    for index in sorted(range(len(values)), key=lambda index: tuple(values[index])):  # dominating points come first
+        point = values[index]
+        if not any(tuple(values[other]) != tuple(point) and _as_good(values[other], point) for other in found):
+            found.append(index)
     return sorted(found)
 
 
-def _as_good(one: Sequence[float], other: Sequence[float]) -> bool:
-    return all(left <= right for left, right in zip(one, other, strict=True))
+def _as_good(point: Sequence[float], other: Sequence[float]) -> bool:
+    return all(left <= right for left, right in zip(point, other, strict=True))

@@ -11,7 +11,7 @@ from strategist.cost.lower_bounds import CHEAPEST_KNOBS, FAMILY_KNOBS, LowerBoun
 from strategist.expr.columns import Array, Columns
 from strategist.rules.policy_evaluation import PART_ROWS
 from strategist.search.blocks import Space
-from strategist.search.candidate_tables import Left, rows_at, table_of
+from strategist.search.candidate_tables import KnobRows, rows_at, table_of
 
 _OFFLOAD = full_name("offload")
 
@@ -23,11 +23,11 @@ class Limits:
     step_seconds: float
     memory_margin: float
 
-    def within_limits(self, found: LowerBounds) -> Array:
+    def within_limits(self, bounds: LowerBounds) -> Array:
         """Mask of families x offload modes: whether the lower bounds keep to the limits."""
-        fast = found.step_seconds <= self.step_seconds
-        fits = [found.memory_bytes[str(how)] * self.memory_margin <= found.room_bytes for how in CHOICES["offload"]]
-        return np.stack([fast & each for each in fits], axis=1)
+        fast = bounds.step_seconds <= self.step_seconds
+        fits = [bounds.memory_bytes[str(offload)] * self.memory_margin <= bounds.room_bytes for offload in CHOICES["offload"]]
+        return np.stack([fast & fits_offloaded for fits_offloaded in fits], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,57 +41,61 @@ class Families:
 
     blocks: Space
     knobs: Columns
-    left: Left
+    knob_rows: KnobRows
     first: Array
     family: Array
     could: Array
 
-    def among(self, of: Array, places: Array) -> Array:
+    def among(self, block_indices: Array, knob_indices: Array) -> Array:
         """Mask of the candidates, given by block number and row of the table of knobs, that could keep to the limits."""
-        return np.asarray(self.could[self.first[of] + self.family[places], self.knobs.values[_OFFLOAD][places]])
+        return np.asarray(
+            self.could[self.first[block_indices] + self.family[knob_indices], self.knobs.values[_OFFLOAD][knob_indices]]
+        )
 
     @property
     def candidates(self) -> Columns:
         """All candidates that could, looked for among so many at a time."""
-        alive, pieces = self._alive, []
-        rows = np.array(list(map(len, self.left)), dtype=np.int64)[self.blocks.grid[alive]]
-        for part in np.split(alive, np.flatnonzero(np.diff(np.cumsum(rows) // PART_ROWS)) + 1):
-            places = [self.left[grid] for grid in self.blocks.grid[part].tolist()]
-            of, place = np.repeat(part, list(map(len, places))), np.concatenate([_NOWHERE, *places])
-            could = self.among(of, place)
-            pieces.append(np.stack([of[could], place[could]]))
-        return rows_at(self.blocks, self.knobs, *np.concatenate(pieces, axis=1))
+        remaining_blocks, index_pairs = self._remaining_blocks, []
+        rows = np.array(list(map(len, self.knob_rows)), dtype=np.int64)[self.blocks.grid[remaining_blocks]]
+        for part in np.split(remaining_blocks, np.flatnonzero(np.diff(np.cumsum(rows) // PART_ROWS)) + 1):
+            knob_rows = [self.knob_rows[grid] for grid in self.blocks.grid[part].tolist()]
+            block_indices, knob_indices = np.repeat(part, list(map(len, knob_rows))), np.concatenate([_NO_ROWS, *knob_rows])
+            could = self.among(block_indices, knob_indices)
+            index_pairs.append(np.stack([block_indices[could], knob_indices[could]]))
+        return rows_at(self.blocks, self.knobs, *np.concatenate(index_pairs, axis=1))
 
     @property
-    def _alive(self) -> Array:
+    def _remaining_blocks(self) -> Array:
         """The blocks of which some family could."""
-        hopeful = np.append(0, np.cumsum(self.could.any(axis=1)))
+        possible_counts = np.append(0, np.cumsum(self.could.any(axis=1)))
         ends = np.append(self.first, len(self.could))
-        return np.flatnonzero(np.diff(hopeful[ends]))
+        return np.flatnonzero(np.diff(possible_counts[ends]))
 
 
-_NOWHERE: Array = np.zeros(0, dtype=np.int64)
+_NO_ROWS: Array = np.zeros(0, dtype=np.int64)
 
 
-def families(blocks: Space, knobs: Columns, left: Left, lower_bounds: Callable[[Columns], LowerBounds], limits: Limits) -> Families:
-    """Families of the blocks, restricted to the combinations of knobs that are ``left``, with the verdicts of their lower
+def families(
+    blocks: Space, knobs: Columns, knob_rows: KnobRows, lower_bounds: Callable[[Columns], LowerBounds], limits: Limits
+) -> Families:
+    """Families of the blocks, restricted to the combinations of knobs that are ``knob_rows``, with the verdicts of their lower
     bounds.
     """
-    family, samples = _families(knobs, left)
+    family, samples = _families(knobs, knob_rows)
     table = table_of(blocks, relaxed(knobs), samples)
     parts = (limits.within_limits(lower_bounds(part)) for _, part in table.parts(PART_ROWS)) if table.rows else ()
     rows = np.array(list(map(len, samples)), dtype=np.int64)[blocks.grid]
     return Families(
         blocks=blocks,
         knobs=knobs,
-        left=left,
+        knob_rows=knob_rows,
         first=np.cumsum(rows) - rows,
         family=family,
         could=np.concatenate([np.zeros((0, len(CHOICES["offload"])), dtype=np.bool_), *parts]),
     )
 
 
-def _families(knobs: Columns, left: Left) -> tuple[Array, Left]:
+def _families(knobs: Columns, knob_rows: KnobRows) -> tuple[Array, KnobRows]:
     """The family number of each combination in its grid; and the first combination of each family, by grid.
 
     Families are numbered by the values that they share. These are few, so that marking them is faster than sorting.
@@ -99,16 +103,16 @@ def _families(knobs: Columns, left: Left) -> tuple[Array, Left]:
     kinds, key = 1, np.zeros(knobs.rows, dtype=np.int64)
     for name in FAMILY_KNOBS:
         column = knobs.values[full_name(name)]
-        least, most = (int(column.min()), int(column.max())) if len(column) else (0, 0)
-        kinds, key = kinds * (most - least + 1), key * (most - least + 1) + column - least
+        smallest, largest = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+        kinds, key = kinds * (largest - smallest + 1), key * (largest - smallest + 1) + column - smallest
     family, samples = np.zeros(knobs.rows, dtype=np.int64), []
     first = np.empty(kinds, dtype=np.int64)
-    for places in left:
-        own, first[:] = key[places], -1
-        first[own[::-1]] = places[::-1]  # of equal ones the last that is written stays
-        there = first >= 0
-        family[places] = (np.cumsum(there) - 1)[own]
-        samples.append(first[there])
+    for grid_rows in knob_rows:
+        row_keys, first[:] = key[grid_rows], -1
+        first[row_keys[::-1]] = grid_rows[::-1]  # of equal ones the last that is written stays
+        present = first >= 0
+        family[grid_rows] = (np.cumsum(present) - 1)[row_keys]
+        samples.append(first[present])
     return family, samples
 
 
@@ -122,11 +126,11 @@ class _Relaxed(Mapping[str, Array]):
 
     def __init__(self, values: Mapping[str, Array]) -> None:
         self._values = values
-        self._least = {full_name(name): _code(name, value) for name, value in CHEAPEST_KNOBS.items()}
+        self._cheapest = {full_name(name): _code(name, value) for name, value in CHEAPEST_KNOBS.items()}
 
     def __getitem__(self, name: str) -> Array:
         column = self._values[name]
-        return np.broadcast_to(np.array(self._least[name]), column.shape) if name in self._least else column
+        return np.broadcast_to(np.array(self._cheapest[name]), column.shape) if name in self._cheapest else column
 
     def __contains__(self, name: object) -> bool:
         return name in self._values

@@ -116,8 +116,8 @@ def rank(
         _ranked, price=price, criteria=criteria, objective=objective, confidence=confidence, all_timed=all_timed, first=first
     )
     candidates = blocks.candidates
-    if first and (few := _pruned(blocks, criteria, ranked)):
-        return replace(few, candidates=candidates)
+    if first and (pruned := _pruned(blocks, criteria, ranked)):
+        return replace(pruned, candidates=candidates)
     for defaults in (True, False):
         allowed, dropped, refused = allowed_of(blocks, criteria, defaults=defaults)
         found = ranked(allowed, dropped=dropped, candidates=candidates - refused)
@@ -165,15 +165,17 @@ def _pruned(blocks: Space, criteria: SearchCriteria, ranked: Callable[[Allowed],
 
     They are equal if some candidate fits and no default of the cards gives way, or if nothing fits under the cards' laws alone.
     """
-    known, found = {**criteria.facts, **forced_options(criteria.constraints)}, None
+    known_facts, found = {**criteria.facts, **forced_options(criteria.constraints)}, None
     for defaults in (True, False):
         narrowed = narrowed_of(blocks, criteria, defaults=defaults)
-        some = narrowed.families(criteria)
-        if some is None:
+        families = narrowed.families(criteria)
+        if families is None:
             return None
-        columns = some.candidates
-        _, out = left_out(criteria.constraints, known, columns)
-        judgement = judge(criteria.deck, criteria.facts, columns, fixed=criteria.constraints.open, among=~out, defaults=defaults)
+        columns = families.candidates
+        _, excluded = left_out(criteria.constraints, known_facts, columns)
+        judgement = judge(
+            criteria.deck, criteria.facts, columns, fixed=criteria.constraints.open, among=~excluded, defaults=defaults
+        )
         found = ranked(Allowed(columns=columns.take(judgement.allowed)))
         if len(found.order):
             return found if defaults and not judgement.gave_way else None
@@ -181,30 +183,30 @@ def _pruned(blocks: Space, criteria: SearchCriteria, ranked: Callable[[Allowed],
 
 
 def _fitting(
-    columns: Columns, could: Mask, price: Callable[[Columns], Priced], objective: str, confidence: float, places: int | None
+    columns: Columns, could: Mask, price: Callable[[Columns], Priced], objective: str, confidence: float, count: int | None
 ) -> tuple[Columns, int, int]:
     """Candidates that fit, out of those that ``could``, then the number too large for the devices, and of the others for the hosts.
 
-    With ``places``, only candidates that may take one of the first places, with near ties of the last one. If nothing fits, the
+    With ``count``, only candidates that may take one of the first places, with near ties of the last one. If nothing fits, the
     candidates nearest to fitting are returned instead.
     """
-    best, rows, values, nearest, too_large, host_too_small = np.zeros(0), [], [], [], columns.rows, 0
-    for place, part in columns.parts(PART_ROWS):
-        own = np.flatnonzero(could[place])
-        priced = price(part.take(own))
+    best, kept_rows, values, nearest, too_large, host_too_small = np.zeros(0), [], [], [], columns.rows, 0
+    for rows, part in columns.parts(PART_ROWS):
+        possible = np.flatnonzero(could[rows])
+        priced = price(part.take(possible))
         fits, hosts = priced.fits_with(confidence), priced.fits_host
         fitting = np.flatnonzero(fits & hosts)
         value = objective_cost(priced, objective)[fitting]
-        best = np.sort(np.append(best, value))[:places]
-        near = value <= _near_tie_limit(best, places)
-        rows.append(place.start + own[fitting[near]])
-        values.append(value[near])
-        nearest.append(place.start + own[_nearest_to_fit(priced)])
+        best = np.sort(np.append(best, value))[:count]
+        is_near_tie = value <= _near_tie_limit(best, count)
+        kept_rows.append(rows.start + possible[fitting[is_near_tie]])
+        values.append(value[is_near_tie])
+        nearest.append(rows.start + possible[_nearest_to_fit(priced)])
         too_large -= int(np.count_nonzero(fits))
         host_too_small += int(np.count_nonzero(fits & ~hosts))
-    found = np.concatenate(rows)[np.concatenate(values) <= _near_tie_limit(best, places)]
+    found = np.concatenate(kept_rows)[np.concatenate(values) <= _near_tie_limit(best, count)]
     if not len(found) and not could.all():
-        return _fitting(columns, np.ones_like(could), price, objective, confidence, places)
+        return _fitting(columns, np.ones_like(could), price, objective, confidence, count)
     return columns.take(found if len(found) else np.concatenate(nearest)), too_large, host_too_small
 
 
@@ -217,8 +219,8 @@ def _nearest_to_fit(priced: Priced) -> Array:
     return np.unique(np.append(np.argmin(priced.peak_memory_bytes), hosts))
 
 
-def _near_tie_limit(best: Floats, places: int | None) -> float:
-    return float(best[-1]) * (1 + NEAR_TIE) if places and len(best) == places else np.inf
+def _near_tie_limit(best: Floats, count: int | None) -> float:
+    return float(best[-1]) * (1 + NEAR_TIE) if count and len(best) == count else np.inf
 
 
 def in_order(priced: Priced, preference: Floats, objective: str, rows: Array) -> Array:

@@ -19,7 +19,7 @@ OUT_OF_MEMORY, MEMORY_RATIO, STEP_RATIO, AT_LEAST, MISSES = "out_of_memory", "me
 longest step; lower bound of its value if it was pruned; whether it ran but violates a constraint.
 """
 
-NEAR_TIE = 0.02
+NEAR_TIE_GAIN = 0.02
 """Gains within this share of the largest count as equal; the first candidate in the order wins, which includes preferences of
 cards.
 """
@@ -34,12 +34,12 @@ class SurrogateSampler(BaseSampler):
 
     def __init__(
         self,
-        known: CandidateFeatures,
+        features: CandidateFeatures,
         untried: Sequence[int],
         distributions: Mapping[str, BaseDistribution],
         others: Sequence[OtherStudies] = (),
     ) -> None:
-        self.known, self._untried, self._distributions = known, list(untried), dict(distributions)
+        self.features, self._untried, self._distributions = features, list(untried), dict(distributions)
         self._others = tuple(others)
         self.expected_gain = 0.0
 
@@ -49,39 +49,45 @@ class SurrogateSampler(BaseSampler):
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> dict[str, Any]:
         """Settings of the next candidate; ``expected_gain`` then holds its expected improvement over the best, as a share."""
-        seen = [self._seen(other) for other in study.get_trials(deepcopy=False) if other.params and other.number != trial.number]
-        gain = self._gains(seen)
+        observations = [
+            self._observation(other) for other in study.get_trials(deepcopy=False) if other.params and other.number != trial.number
+        ]
+        gain = self._gains(observations)
         untried = np.asarray(self._untried, dtype=np.int64)
-        fits = self.known.memory_ratio[untried] <= 1
+        fits = self.features.memory_ratio[untried] <= 1
         fitting = untried[fits] if fits.any() else untried
-        place = int(fitting[np.argmax(gain[fitting] >= (1 - NEAR_TIE) * gain[fitting].max())])  # the first of them
-        self.expected_gain = float(gain[place])
-        return dict(self.known.settings[place])
+        index = int(fitting[np.argmax(gain[fitting] >= (1 - NEAR_TIE_GAIN) * gain[fitting].max())])  # the first of them
+        self.expected_gain = float(gain[index])
+        return dict(self.features.settings[index])
 
-    def _gains(self, seen: Sequence[ObservedCandidate]) -> Floats:
+    def _gains(self, observations: Sequence[ObservedCandidate]) -> Floats:
         """Expected gain of each candidate: improvement over the best, or enlargement of the hypervolume with several objectives."""
-        surrogate = fit_surrogate(self.known, seen, self._others)
-        kept = [(item.value, *item.beside) for item in seen if item.value is not None and not item.misses]
-        if self.known.beside is None:
-            return expected_improvement(surrogate, min((value for value, *_ in kept), default=None))
+        surrogate = fit_surrogate(self.features, observations, self._others)
+        objective_values = [
+            (item.value, *item.other_objectives) for item in observations if item.value is not None and not item.misses
+        ]
+        if self.features.other_objectives is None:
+            return expected_improvement(surrogate, min((value for value, *_ in objective_values), default=None))
         mean, deviation = (
-            np.stack(parts, axis=1) for parts in zip(*predict_objectives(self.known, seen, self._others), strict=True)
+            np.stack(parts, axis=1) for parts in zip(*predict_objectives(self.features, observations, self._others), strict=True)
         )
-        return expected_hypervolume_gain(mean, deviation, surrogate.runs, np.log(np.array(kept).reshape(-1, mean.shape[1])))
+        return expected_hypervolume_gain(
+            mean, deviation, surrogate.runs, np.log(np.array(objective_values).reshape(-1, mean.shape[1]))
+        )
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
         """Not used: all settings are sampled together."""
         raise KeyError(param_name)
 
-    def place_of(self, settings: Settings) -> int:
+    def index_of(self, settings: Settings) -> int:
         """Place of the candidate with these settings; settings equal in all candidates may be absent."""
-        return self.known.places[tuple(settings[name] for name in self.known.questions)]
+        return self.features.candidate_index[tuple(settings[name] for name in self.features.varying_settings)]
 
-    def _seen(self, trial: FrozenTrial) -> ObservedCandidate:
+    def _observation(self, trial: FrozenTrial) -> ObservedCandidate:
         return ObservedCandidate(
-            place=self.place_of(trial.params),
+            index=self.index_of(trial.params),
             value=trial.values[0] if trial.state is TrialState.COMPLETE else None,
-            beside=tuple(trial.values[1:]) if trial.state is TrialState.COMPLETE else (),
+            other_objectives=tuple(trial.values[1:]) if trial.state is TrialState.COMPLETE else (),
             at_least=trial.user_attrs.get(AT_LEAST),
             memory_ratio=trial.user_attrs.get(MEMORY_RATIO),
             step_ratio=trial.user_attrs.get(STEP_RATIO),

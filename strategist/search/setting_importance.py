@@ -18,25 +18,25 @@ def influences(ran: Sequence[tuple[Candidate, float]]) -> tuple[Influence, ...]:
     Each setting by itself (epsilon squared: Kelley, PNAS 21, 1935): the share of variance that the means by value explain, less the
     share that as many values explain by chance. Settings that always change together each get their common influence.
     """
-    found = sorted(_each(ran), key=lambda item: (-item.share, item.setting))
+    found = sorted(_influence_of_each(ran), key=lambda item: (-item.share, item.setting))
     return tuple(found)
 
 
-def _each(ran: Sequence[tuple[Candidate, float]]) -> Iterator[Influence]:
+def _influence_of_each(ran: Sequence[tuple[Candidate, float]]) -> Iterator[Influence]:
     for name in SETTING_NAMES:
         groups: Groups = defaultdict(list)
         for candidate, seconds in ran:
             groups[show_value(value_of(candidate, name))].append(log(seconds))
         if 1 < len(groups) < len(ran):
-            means = tuple((value, exp(fmean(own)), len(own)) for value, own in groups.items())
+            means = tuple((value, exp(fmean(logs)), len(logs)) for value, logs in groups.items())
             yield Influence(setting=name, share=_share(groups), means=tuple(sorted(means, key=lambda item: item[1])))
 
 
 def _share(groups: Groups) -> float:
-    every = [value for own in groups.values() for value in own]
-    within = sum(_spread(own) for own in groups.values()) / (len(every) - len(groups))
-    whole = _spread(every) / (len(every) - 1)
-    return max(0.0, 1 - within / whole) if whole > 0 else 0.0
+    all_logs = [value for logs in groups.values() for value in logs]
+    within = sum(_spread(logs) for logs in groups.values()) / (len(all_logs) - len(groups))
+    total = _spread(all_logs) / (len(all_logs) - 1)
+    return max(0.0, 1 - within / total) if total > 0 else 0.0
 
 
 def _spread(values: Sequence[float]) -> float:

@@ -19,6 +19,6 @@ def distance(left: Settings, right: Settings) -> int:
     return sum(left[name] != right[name] for name in left)
 
 
-def degrees(of: Settings) -> tuple[KnobValue, ...]:
+def degrees(settings: Settings) -> tuple[KnobValue, ...]:
     """Parallel degrees of the settings: equal for layouts that differ only in the order of their axes."""
-    return tuple(of[f"layout.{name}"] for name in DEGREES)
+    return tuple(settings[f"layout.{name}"] for name in DEGREES)

@@ -25,39 +25,39 @@ def reranked(
     *,
     calibration: Calibration,
     objective: str,
-    places: int,
+    count: int,
     weighted: Callable[[int], bool],
     stack: Stack = NATIVE,
 ) -> Ranking:
-    """The ranking, its best pipelines re-priced by simulation so that the first ``places`` are decided by simulated steps.
+    """The ranking, its best pipelines re-priced by simulation so that the first ``count`` are decided by simulated steps.
 
     Pipelines are simulated in order until none of the remaining ones, even at their price, could come near those places.
     ``weighted`` returns whether the stages of a row are split by weight.
     """
     seeds = ranking.order[:SEARCHED_PLACES]
-    pipes = np.flatnonzero(ranking.columns.values["layout.pp"][seeds] > 1)
-    head = seeds[: pipes[MAX_SIMULATED]] if len(pipes) > MAX_SIMULATED else seeds
-    waiting, priced, settled = seeds[pipes[:MAX_SIMULATED]], ranking.priced, np.ones(len(head), dtype=np.bool_)
-    settled[pipes[:MAX_SIMULATED]] = False
-    uneven: set[int] = set()
+    pipelined = np.flatnonzero(ranking.columns.values["layout.pp"][seeds] > 1)
+    head = seeds[: pipelined[MAX_SIMULATED]] if len(pipelined) > MAX_SIMULATED else seeds
+    waiting, priced, settled = seeds[pipelined[:MAX_SIMULATED]], ranking.priced, np.ones(len(head), dtype=np.bool_)
+    settled[pipelined[:MAX_SIMULATED]] = False
+    weighted_rows: set[int] = set()
     pipelines = len(waiting)
     while len(waiting):
         value = objective_cost(priced, objective)
-        best = np.sort(value[head[settled]])[:places]
-        limit = best[-1] * (1 + NEAR_TIE) if len(best) == places else np.inf
-        batch = waiting[value[waiting] <= limit][: max(2 * places, pipelines - len(waiting))]  # doubles with each round
+        best = np.sort(value[head[settled]])[:count]
+        limit = best[-1] * (1 + NEAR_TIE) if len(best) == count else np.inf
+        batch = waiting[value[waiting] <= limit][: max(2 * count, pipelines - len(waiting))]  # doubles with each round
         if not len(batch):
             break
-        cut = np.array([weighted(int(row)) for row in batch])
-        for kind, rows in ((False, batch[~cut]), (True, batch[cut])):
+        is_weighted = np.array([weighted(int(row)) for row in batch])
+        for is_weighted_kind, rows in ((False, batch[~is_weighted]), (True, batch[is_weighted])):
             found = (
-                simulated(model, cluster, workload, ranking.columns.take(rows), calibration, stack, weighted=kind)
+                simulated(model, cluster, workload, ranking.columns.take(rows), calibration, stack, weighted=is_weighted_kind)
                 if len(rows)
                 else ()
             )
             priced = with_simulated(priced, found, rows.tolist())
-        uneven |= set(batch[cut].tolist())
+        weighted_rows |= set(batch[is_weighted].tolist())
         settled |= np.isin(head, batch)
         waiting = waiting[~np.isin(waiting, batch)]
     order = np.concatenate([head[in_order(priced, ranking.prefer, objective, head)], ranking.order[len(head) :]])
-    return replace(ranking, priced=priced, order=order, weighted=frozenset(uneven))
+    return replace(ranking, priced=priced, order=order, weighted=frozenset(weighted_rows))

@@ -83,94 +83,103 @@ def propose(
     """The plan to try next out of ``ranked`` (best predicted first); None if all were tried. ``elsewhere`` holds trials of other
     studies, one sequence each; they train the surrogate.
     """
-    taken = {item.plan.candidate.key for item in tried}
-    untried = [place for place, plan in enumerate(ranked) if plan.candidate.key not in taken]
+    tried_keys = {item.plan.candidate.key for item in tried}
+    untried = [index for index, plan in enumerate(ranked) if plan.candidate.key not in tried_keys]
     if not untried:
         return None
-    known, seen = observed_candidates(ranked, informative_trials(tried, goals) if sampler == "surrogate" else tried, goals)
-    others = [other_study(theirs, goals) for theirs in elsewhere]
-    place, gain = choose(known, seen, sampler, seed, untried=untried, others=others)
-    return Proposal(plan=ranked[place], expected_gain=gain)
+    features, observations = observed_candidates(
+        ranked, informative_trials(tried, goals) if sampler == "surrogate" else tried, goals
+    )
+    others = [other_study(other_trials, goals) for other_trials in elsewhere]
+    index, gain = choose(features, observations, sampler, seed, untried=untried, others=others)
+    return Proposal(plan=ranked[index], expected_gain=gain)
 
 
 def informative_trials(tried: Sequence[Tried], goals: Goals) -> Sequence[Tried]:
     """At most ``MAX_SURROGATE_TRIALS`` trials: all that run yet, the best (up to half of the limit), then the latest."""
     if len(tried) <= MAX_SURROGATE_TRIALS:
         return tried
-    values = {place: values[0] for place, item in enumerate(tried) if (values := _measured(item, goals)) is not None}
-    best = sorted(values, key=lambda place: values[place])[: MAX_SURROGATE_TRIALS // 2]
-    running = [place for place, item in enumerate(tried) if item.measurement is None]
+    values = {index: values[0] for index, item in enumerate(tried) if (values := _measured(item, goals)) is not None}
+    best = sorted(values, key=lambda index: values[index])[: MAX_SURROGATE_TRIALS // 2]
+    running = [index for index, item in enumerate(tried) if item.measurement is None]
     chosen = dict.fromkeys([*running, *best, *reversed(range(len(tried)))])
-    return [tried[place] for place in sorted(list(chosen)[:MAX_SURROGATE_TRIALS])]
+    return [tried[index] for index in sorted(list(chosen)[:MAX_SURROGATE_TRIALS])]
 
 
 def observed_candidates(
     ranked: Sequence[Plan], tried: Sequence[Tried], goals: Goals
 ) -> tuple[CandidateFeatures, list[ObservedCandidate]]:
     """Features of all candidates (those of trials outside ``ranked`` last), and the observations of the trials."""
-    places = {plan.candidate.key: place for place, plan in enumerate(ranked)}
+    indices = {plan.candidate.key: index for index, plan in enumerate(ranked)}
     plans = list(ranked)
     for item in tried:
-        if places.setdefault(item.plan.candidate.key, len(plans)) == len(plans):
+        if indices.setdefault(item.plan.candidate.key, len(plans)) == len(plans):
             plans.append(item.plan)
-    return plan_features(plans, goals), [_observation(places[item.plan.candidate.key], item, goals) for item in tried]
+    return plan_features(plans, goals), [_observation(indices[item.plan.candidate.key], item, goals) for item in tried]
 
 
 def other_study(tried: Sequence[Tried], goals: Goals) -> OtherStudies:
     """Features and observations of another study."""
-    known, seen = observed_candidates([], informative_trials(tried, goals), goals)
-    return OtherStudies(known=known, seen=tuple(seen))
+    features, observations = observed_candidates([], informative_trials(tried, goals), goals)
+    return OtherStudies(features=features, observations=tuple(observations))
 
 
 def choose(
-    known: CandidateFeatures,
-    seen: Sequence[ObservedCandidate],
+    features: CandidateFeatures,
+    observations: Sequence[ObservedCandidate],
     sampler: str,
     seed: int = 0,
     untried: Sequence[int] = (),
     others: Sequence[OtherStudies] = (),
 ) -> tuple[int, float | None]:
     """Place of the next candidate, out of ``untried`` or else of all that were not observed, and its expected gain if known."""
-    untried = untried or sorted({*range(len(known))} - {item.place for item in seen})
+    untried = untried or sorted({*range(len(features))} - {item.index for item in observations})
     if sampler == "surrogate":
-        choices = _varying_choices(known)
-        asked = SurrogateSampler(known, untried, choices, others)
-        study = build(known, seen, asked, choices)
-        return asked.place_of(study.ask(dict[str, BaseDistribution](choices)).params), asked.expected_gain
+        choices = _varying_choices(features)
+        surrogate_sampler = SurrogateSampler(features, untried, choices, others)
+        study = build(features, observations, surrogate_sampler, choices)
+        return surrogate_sampler.index_of(study.ask(dict[str, BaseDistribution](choices)).params), surrogate_sampler.expected_gain
     if sampler == "order":
-        return next((place for place in untried if known.memory_ratio[place] <= 1), untried[0]), None
+        return next((index for index in untried if features.memory_ratio[index] <= 1), untried[0]), None
     if sampler == "grid":
-        return min(untried, key=lambda place: [repr(value) for value in known.settings[place].values()]), None
+        return min(untried, key=lambda index: [repr(value) for value in features.settings[index].values()]), None
     if sampler == "random":
-        return random.Random(f"{seed} {len(seen)}").choice(untried), None
-    asked_for = _in_subprocess(_ask, known, seen, sampler, seed) if sampler == "gp" else _ask(known, seen, sampler, seed)
-    return min(untried, key=lambda place: distance(known.settings[place], asked_for)), None
+        return random.Random(f"{seed} {len(observations)}").choice(untried), None
+    suggested = (
+        _in_subprocess(_suggested_settings, features, observations, sampler, seed)
+        if sampler == "gp"
+        else _suggested_settings(features, observations, sampler, seed)
+    )
+    return min(untried, key=lambda index: distance(features.settings[index], suggested)), None
 
 
 def build(
-    known: CandidateFeatures, seen: Sequence[ObservedCandidate], sampler: BaseSampler | None = None, choices: Choices | None = None
+    features: CandidateFeatures,
+    observations: Sequence[ObservedCandidate],
+    sampler: BaseSampler | None = None,
+    choices: Choices | None = None,
 ) -> optuna.Study:
     """An Optuna study in memory that minimises all objectives, with a trial for each observation; ``choices`` are the settings
     it is over.
     """
-    choices = choices_of(known) if choices is None else choices
-    directions = [StudyDirection.MINIMIZE] * (1 if known.beside is None else 1 + known.beside.shape[1])
+    choices = choices_of(features) if choices is None else choices
+    directions = [StudyDirection.MINIMIZE] * (1 if features.other_objectives is None else 1 + features.other_objectives.shape[1])
     study = optuna.create_study(study_name=f"strategist-{_digest(choices)}", directions=directions, sampler=sampler)
-    study.add_trials([_trial(known, item, choices) for item in seen])
+    study.add_trials([_trial(features, item, choices) for item in observations])
     return study
 
 
-def choices_of(known: CandidateFeatures) -> Choices:
+def choices_of(features: CandidateFeatures) -> Choices:
     """One categorical distribution per setting, over the values that occur."""
-    return {name: CategoricalDistribution(values) for name, values in known.values.items()}
+    return {name: CategoricalDistribution(values) for name, values in features.values.items()}
 
 
-class _Shared(CategoricalDistribution):
+class _UncopiedDistribution(CategoricalDistribution):
     """A distribution that all trials share. Optuna copies and compares what each trial holds; with every value of this one, that
     would be most of its work.
     """
 
-    def __deepcopy__(self, memo: object) -> "_Shared":
+    def __deepcopy__(self, memo: object) -> "_UncopiedDistribution":
         return self
 
     def __eq__(self, other: object) -> bool:
@@ -179,9 +188,9 @@ class _Shared(CategoricalDistribution):
     __hash__ = CategoricalDistribution.__hash__
 
 
-def _varying_choices(known: CandidateFeatures) -> Choices:
+def _varying_choices(features: CandidateFeatures) -> Choices:
     """Distributions of the settings that differ between candidates."""
-    return {name: _Shared(known.values[name]) for name in known.questions}
+    return {name: _UncopiedDistribution(features.values[name]) for name in features.varying_settings}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,30 +203,35 @@ class FinishedTrial:
     attributes: dict[str, Any]
 
 
-def save(told: Sequence[FinishedTrial], storage: str, name: str, goals: Goals = THROUGHPUT_ONLY) -> None:
+def save(trials: Sequence[FinishedTrial], storage: str, name: str, goals: Goals = THROUGHPUT_ONLY) -> None:
     """Writes trials into an Optuna storage as a study named ``name``, for Optuna's own tools.
 
     Raises:
         InputError: the storage holds a study of that name, or cannot be written.
     """
-    known, seen = observed_candidates((), [item.tried for item in told], goals)
-    choices = choices_of(known)
+    features, observations = observed_candidates((), [item.tried for item in trials], goals)
+    choices = choices_of(features)
     try:
         study = optuna.create_study(study_name=name, storage=storage, directions=[StudyDirection.MINIMIZE] * len(goals.objectives))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study.set_metric_names([METRICS[name] for name in goals.objectives])
-        study.add_trials([_with_times(_trial(known, own, choices), item) for own, item in zip(seen, told, strict=True)])
+        study.add_trials(
+            [
+                _with_times(_trial(features, observation, choices), item)
+                for observation, item in zip(observations, trials, strict=True)
+            ]
+        )
     except optuna.exceptions.DuplicatedStudyError:
         raise InputError(storage, f"holds a study {name} already", "name another file") from None
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:  # Optuna wraps some of the first in the second
         raise InputError(storage, f"cannot be written: {type(error).__name__}", "name a file in a folder that is there") from None
 
 
-def _with_times(trial: FrozenTrial, told: FinishedTrial) -> FrozenTrial:
+def _with_times(trial: FrozenTrial, finished: FinishedTrial) -> FrozenTrial:
     """The Optuna trial with its times and attributes."""
-    trial.datetime_start, trial.datetime_complete = map(datetime.fromtimestamp, (told.started, told.ended))
-    trial.user_attrs = {**trial.user_attrs, **told.attributes}
+    trial.datetime_start, trial.datetime_complete = map(datetime.fromtimestamp, (finished.started, finished.ended))
+    trial.user_attrs = {**trial.user_attrs, **finished.attributes}
     return trial
 
 
@@ -228,17 +242,17 @@ def _measured(tried: Tried, goals: Goals) -> tuple[float, ...] | None:
     return goals.measured(tried.plan, tried.measurement)
 
 
-def _observation(place: int, tried: Tried, goals: Goals) -> ObservedCandidate:
+def _observation(index: int, tried: Tried, goals: Goals) -> ObservedCandidate:
     measurement = tried.measurement
     if measurement is None or measurement.outcome in UNINFORMATIVE_OUTCOMES:
-        return ObservedCandidate(place=place, lost=measurement is not None)
+        return ObservedCandidate(index=index, lost=measurement is not None)
     values, ratios = _measured(tried, goals), goals.ratios(tried.plan, measurement)
     peak = peak_bytes(measurement) or 0
     steps = [ratio for name, ratio in ratios.items() if name != "headroom" and isfinite(ratio)]
     return ObservedCandidate(
-        place=place,
+        index=index,
         value=None if values is None else values[0],
-        beside=() if values is None else values[1:],
+        other_objectives=() if values is None else values[1:],
         at_least=measurement.least_step_seconds if goals.of_steps else None,
         memory_ratio=peak / goals.capacity_bytes(tried.plan) if peak else None,
         step_ratio=max(steps, default=None),
@@ -248,26 +262,30 @@ def _observation(place: int, tried: Tried, goals: Goals) -> ObservedCandidate:
     )
 
 
-def _trial(known: CandidateFeatures, seen: ObservedCandidate, choices: Choices) -> FrozenTrial:
+def _trial(features: CandidateFeatures, observation: ObservedCandidate, choices: Choices) -> FrozenTrial:
     """The Optuna trial of an observation. Optuna's samplers ignore failed trials, so a failure becomes a pruned trial that
     violates a constraint.
     """
-    own = known.settings[seen.place]
-    common: dict[str, Any] = {"params": {name: own[name] for name in choices}, "distributions": choices}
-    if seen.value is None and not seen.failed:
-        return create_trial(state=TrialState.FAIL if seen.lost else TrialState.RUNNING, **common)
-    known_of = {
-        OUT_OF_MEMORY: seen.out_of_memory, MEMORY_RATIO: seen.memory_ratio, STEP_RATIO: seen.step_ratio, AT_LEAST: seen.at_least,
-        MISSES: seen.misses or None,
+    settings = features.settings[observation.index]
+    common: dict[str, Any] = {"params": {name: settings[name] for name in choices}, "distributions": choices}
+    if observation.value is None and not observation.failed:
+        return create_trial(state=TrialState.FAIL if observation.lost else TrialState.RUNNING, **common)
+    measured_attributes = {
+        OUT_OF_MEMORY: observation.out_of_memory, MEMORY_RATIO: observation.memory_ratio, STEP_RATIO: observation.step_ratio,
+        AT_LEAST: observation.at_least, MISSES: observation.misses or None,
     }  # fmt: skip
-    attributes = {name: value for name, value in known_of.items() if value is not None}
-    taken = seen.memory_ratio or 0.0
-    over = max(taken, float(known.memory_ratio[seen.place]), 1 + MIN_OOM_VIOLATION) - 1 if seen.out_of_memory else taken - 1
-    constraints = {"memory": over, "runs": 1.0 if seen.failed and not seen.out_of_memory else 0.0}
-    if known.step_ratio is not None:
-        constraints["step"] = (seen.step_ratio or 0.0) - 1
-    state = TrialState.PRUNED if seen.failed else TrialState.COMPLETE
-    values = None if seen.value is None else [seen.value, *seen.beside]
+    attributes = {name: value for name, value in measured_attributes.items() if value is not None}
+    memory_ratio = observation.memory_ratio or 0.0
+    excess = (
+        max(memory_ratio, float(features.memory_ratio[observation.index]), 1 + MIN_OOM_VIOLATION) - 1
+        if observation.out_of_memory
+        else memory_ratio - 1
+    )
+    constraints = {"memory": excess, "runs": 1.0 if observation.failed and not observation.out_of_memory else 0.0}
+    if features.step_ratio is not None:
+        constraints["step"] = (observation.step_ratio or 0.0) - 1
+    state = TrialState.PRUNED if observation.failed else TrialState.COMPLETE
+    values = None if observation.value is None else [observation.value, *observation.other_objectives]
     return create_trial(state=state, values=values, user_attrs=attributes, **common, **_constraints(constraints))
 
 
@@ -278,11 +296,13 @@ def _constraints(violations: dict[str, float]) -> dict[str, Any]:
     return {"system_attrs": {"constraints": list(violations.values())}}
 
 
-def _ask(known: CandidateFeatures, seen: Sequence[ObservedCandidate], sampler: str, seed: int) -> Settings:
+def _suggested_settings(
+    features: CandidateFeatures, observations: Sequence[ObservedCandidate], sampler: str, seed: int
+) -> Settings:
     """The settings that one of Optuna's samplers proposes."""
-    asked = _varying_choices(known)
-    study = build(known, seen, OPTUNA_SAMPLERS[sampler](seed + len(seen)), asked)
-    return {**known.settings[0], **study.ask(dict(asked)).params}
+    distributions = _varying_choices(features)
+    study = build(features, observations, OPTUNA_SAMPLERS[sampler](seed + len(observations)), distributions)
+    return {**features.settings[0], **study.ask(dict(distributions)).params}
 
 
 def _in_subprocess(ask: Callable[..., Settings], *arguments: Any) -> Settings:

@@ -69,9 +69,9 @@ class ObservedCandidate:
     lost: the trial says nothing of the candidate, which is not proposed again.
     """
 
-    place: int
+    index: int
     value: float | None = None
-    beside: tuple[float, ...] = ()
+    other_objectives: tuple[float, ...] = ()
     at_least: float | None = None
     memory_ratio: float | None = None
     step_ratio: float | None = None
@@ -85,8 +85,8 @@ class ObservedCandidate:
 class OtherStudies:
     """Observations of another study, with the features of its candidates priced for its own model and cluster."""
 
-    known: CandidateFeatures
-    seen: tuple[ObservedCandidate, ...]
+    features: CandidateFeatures
+    observations: tuple[ObservedCandidate, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,57 +100,66 @@ class Surrogate:
     runs: Floats
 
 
-def fit_surrogate(known: CandidateFeatures, seen: Sequence[ObservedCandidate], others: Sequence[OtherStudies] = ()) -> Surrogate:
-    """Surrogate of the candidates ``known``, fitted to trials of this study and of others."""
-    count = len(known)
-    known, seen = _joined(known, seen, others)
-    mean, deviation = expected(known, seen, known.predicted)
-    runs = _run_probability(known, seen) * _step_probability(known, seen)
+def fit_surrogate(
+    features: CandidateFeatures, observations: Sequence[ObservedCandidate], others: Sequence[OtherStudies] = ()
+) -> Surrogate:
+    """Surrogate of the candidates ``features``, fitted to trials of this study and of others."""
+    count = len(features)
+    features, observations = _joined(features, observations, others)
+    mean, deviation = expected(features, observations, features.predicted)
+    runs = _run_probability(features, observations) * _step_probability(features, observations)
     return Surrogate(mean=mean[:count], deviation=deviation[:count], runs=runs[:count])
 
 
 def _joined(
-    known: CandidateFeatures, seen: Sequence[ObservedCandidate], others: Sequence[OtherStudies]
+    features: CandidateFeatures, observations: Sequence[ObservedCandidate], others: Sequence[OtherStudies]
 ) -> tuple[CandidateFeatures, Sequence[ObservedCandidate]]:
     """Candidates and observations of all studies; those of this study come first."""
     if not others:
-        return known, seen
-    whole = concatenate([known, *(other.known for other in others)])
-    begins = np.cumsum(whole.sizes)[:-1]
-    told = [replace(item, place=item.place + begin) for begin, other in zip(begins, others, strict=True) for item in other.seen]
-    return whole, [*seen, *told]
+        return features, observations
+    joined = concatenate([features, *(other.features for other in others)])
+    begins = np.cumsum(joined.sizes)[:-1]
+    shifted = [
+        replace(item, index=item.index + begin) for begin, other in zip(begins, others, strict=True) for item in other.observations
+    ]
+    return joined, [*observations, *shifted]
 
 
-def expected(known: CandidateFeatures, seen: Sequence[ObservedCandidate], predicted: Floats) -> tuple[Floats, Floats]:
+def expected(features: CandidateFeatures, observations: Sequence[ObservedCandidate], predicted: Floats) -> tuple[Floats, Floats]:
     """Posterior mean and standard deviation of each candidate's objective (minimised, as a logarithm), from predictions and
     observed trials. Running trials count as if they had shown their expected value, so that parallel tuners propose different
     candidates."""
-    prior, own = np.log(predicted), _prior_variance(known)
-    runs = [(item.place, float(np.log(item.value))) for item in seen if item.value is not None]
-    by_place: dict[int, list[float]] = {}
-    for place, value in runs:
-        by_place.setdefault(place, []).append(value)
-    values = {place: statistics.fmean(runs) for place, runs in by_place.items()}
-    mean, variance = _posterior(known, prior, own, values)
-    guessed = {item.place: float(mean[item.place]) for item in seen if item.value is None and not (item.failed or item.lost)}
-    bounds = {item.place: float(np.log(item.at_least)) for item in seen if item.at_least}
-    taken = values.keys() | guessed.keys()
-    guessed |= {place: bound for place, bound in bounds.items() if place not in taken and mean[place] < bound}
-    if guessed:
-        mean, variance = _posterior(known, prior, own, values | guessed)
+    prior, prior_variance = np.log(predicted), _prior_variance(features)
+    runs = [(item.index, float(np.log(item.value))) for item in observations if item.value is not None]
+    values_by_candidate: dict[int, list[float]] = {}
+    for index, value in runs:
+        values_by_candidate.setdefault(index, []).append(value)
+    values = {index: statistics.fmean(runs) for index, runs in values_by_candidate.items()}
+    mean, variance = _posterior(features, prior, prior_variance, values)
+    imputed = {
+        item.index: float(mean[item.index]) for item in observations if item.value is None and not (item.failed or item.lost)
+    }
+    bounds = {item.index: float(np.log(item.at_least)) for item in observations if item.at_least}
+    with_values = values.keys() | imputed.keys()
+    imputed |= {index: bound for index, bound in bounds.items() if index not in with_values and mean[index] < bound}
+    if imputed:
+        mean, variance = _posterior(features, prior, prior_variance, values | imputed)
     return mean, np.sqrt(variance)
 
 
 def predict_objectives(
-    known: CandidateFeatures, seen: Sequence[ObservedCandidate], others: Sequence[OtherStudies] = ()
+    features: CandidateFeatures, observations: Sequence[ObservedCandidate], others: Sequence[OtherStudies] = ()
 ) -> list[tuple[Floats, Floats]]:
     """Mean and standard deviation of the logarithm of each objective, the request's first."""
-    count = len(known)
-    known, seen = _joined(known, seen, others)
-    found = [expected(known, seen, known.predicted)]
-    for place, predicted in enumerate(known.beside.T if known.beside is not None else ()):
-        shown = [replace(item, value=item.beside[place] if item.beside else None, at_least=None) for item in seen]
-        found.append(expected(known, shown, predicted))
+    count = len(features)
+    features, observations = _joined(features, observations, others)
+    found = [expected(features, observations, features.predicted)]
+    for objective, predicted in enumerate(features.other_objectives.T if features.other_objectives is not None else ()):
+        objective_observations = [
+            replace(item, value=item.other_objectives[objective] if item.other_objectives else None, at_least=None)
+            for item in observations
+        ]
+        found.append(expected(features, objective_observations, predicted))
     return [(mean[:count], deviation[:count]) for mean, deviation in found]
 
 
@@ -170,111 +179,121 @@ def expected_improvement(surrogate: Surrogate, best: float | None) -> Floats:
     return improvement
 
 
-def _posterior(known: CandidateFeatures, prior: Floats, own: Floats, values: dict[int, float]) -> tuple[Floats, Floats]:
+def _posterior(
+    features: CandidateFeatures, prior: Floats, prior_variance: Floats, values: dict[int, float]
+) -> tuple[Floats, Floats]:
     """Posterior mean and variance, given logarithms of ``values`` at some candidates."""
-    places = list(values)
-    if not places:
-        return prior, own
-    beside = _covariance(known, places)
-    among = beside[places] + NOISE**2 * np.eye(len(places))
-    left = np.array([values[place] - prior[place] for place in places])
-    whitening = np.linalg.inv(np.linalg.cholesky(among))
-    known_of = beside @ whitening.T
-    variance = own - np.einsum("cp,cp->c", known_of, known_of)
-    return prior + known_of @ (whitening @ left), np.maximum(variance, 1e-9)
+    indices = list(values)
+    if not indices:
+        return prior, prior_variance
+    covariance = _covariance(features, indices)
+    observed_covariance = covariance[indices] + NOISE**2 * np.eye(len(indices))
+    residuals = np.array([values[index] - prior[index] for index in indices])
+    whitening = np.linalg.inv(np.linalg.cholesky(observed_covariance))
+    gain = covariance @ whitening.T
+    variance = prior_variance - np.einsum("cp,cp->c", gain, gain)
+    return prior + gain @ (whitening @ residuals), np.maximum(variance, 1e-9)
 
 
-def _prior_variance(known: CandidateFeatures) -> Floats:
+def _prior_variance(features: CandidateFeatures) -> Floats:
     """Prior variance of each of the candidates at ``places``."""
-    own = PART_SPREAD**2 * (known.shares**2).sum(axis=1) + SETTINGS_SPREAD**2
-    variance: Floats = own + STUDY_SPREAD**2 * (known.study > 0)
+    within_study = PART_SPREAD**2 * (features.shares**2).sum(axis=1) + SETTINGS_SPREAD**2
+    variance: Floats = within_study + STUDY_SPREAD**2 * (features.study > 0)
     return variance
 
 
-def _covariance(known: CandidateFeatures, places: Sequence[int]) -> Floats:
-    """Prior covariance of all candidates with those at ``places``: candidates x places."""
-    covariance = PART_SPREAD**2 * known.shares @ known.shares[places].T + SETTINGS_SPREAD**2 * _settings_kernel(known, places)
-    if len(known.contexts) == 1:
+def _covariance(features: CandidateFeatures, indices: Sequence[int]) -> Floats:
+    """Prior covariance of all candidates with those at ``indices``: candidates x len(indices)."""
+    covariance = PART_SPREAD**2 * features.shares @ features.shares[indices].T + SETTINGS_SPREAD**2 * _settings_kernel(
+        features, indices
+    )
+    if len(features.contexts) == 1:
         return covariance
-    there = (known.study[:, None] == known.study[places]) & (known.study[places] > 0)
-    whole: Floats = covariance * _study_correlation(known, places) + STUDY_SPREAD**2 * there
-    return whole
+    same_study = (features.study[:, None] == features.study[indices]) & (features.study[indices] > 0)
+    with_study: Floats = covariance * _study_correlation(features, indices) + STUDY_SPREAD**2 * same_study
+    return with_study
 
 
-def _study_correlation(known: CandidateFeatures, places: Sequence[int]) -> Floats:
-    """Correlation between the studies of all candidates and those at ``places``: candidates x places."""
-    if len(known.contexts) == 1:
-        return np.ones((1, len(places)))
-    return _correlation_of_studies(known)[known.study[:, None], known.study[places]]
+def _study_correlation(features: CandidateFeatures, indices: Sequence[int]) -> Floats:
+    """Correlation between the studies of all candidates and those at ``indices``: candidates x len(indices)."""
+    if len(features.contexts) == 1:
+        return np.ones((1, len(indices)))
+    return _correlation_of_studies(features)[features.study[:, None], features.study[indices]]
 
 
-def _correlation_of_studies(known: CandidateFeatures) -> Floats:
+def _correlation_of_studies(features: CandidateFeatures) -> Floats:
     """Correlation between studies: studies x studies."""
-    apart = np.array([[own.squared_distance(other) for other in known.contexts] for own in known.contexts])
-    alike: Floats = OTHER_STUDY_CORRELATION * np.exp(-0.5 * apart / LENGTH_SCALE**2)
-    np.fill_diagonal(alike, 1.0)
-    return alike
+    squared_distances = np.array(
+        [[context.squared_distance(other) for other in features.contexts] for context in features.contexts]
+    )
+    correlation: Floats = OTHER_STUDY_CORRELATION * np.exp(-0.5 * squared_distances / LENGTH_SCALE**2)
+    np.fill_diagonal(correlation, 1.0)
+    return correlation
 
 
-def _settings_kernel(known: CandidateFeatures, places: Sequence[int]) -> Floats:
-    """Kernel between the settings of all candidates and those at ``places``: candidates x places; 1 for equal settings."""
-    (sizes, of_sizes), (choices, of_choices) = known.sizes_alike, known.choices_alike
-    apart, differing = np.zeros((len(sizes), len(places))), np.zeros((len(choices), len(places)))
+def _settings_kernel(features: CandidateFeatures, indices: Sequence[int]) -> Floats:
+    """Kernel between the settings of all candidates and those at ``indices``: candidates x len(indices); 1 for equal settings."""
+    (sizes, size_index), (choices, choice_index) = features.distinct_sizes, features.distinct_choices
+    squared_distances, differing_count = np.zeros((len(sizes), len(indices))), np.zeros((len(choices), len(indices)))
     for size in sizes.T:
-        apart += (size[:, None] - size[of_sizes[places]]) ** 2
+        squared_distances += (size[:, None] - size[size_index[indices]]) ** 2
     for choice in choices.T:
-        differing += choice[:, None] != choice[of_choices[places]]
-    near = np.exp(-0.5 * apart / LENGTH_SCALE**2)[of_sizes]
-    near *= np.exp(-0.5 * differing / LENGTH_SCALE**2)[of_choices]
-    return near
+        differing_count += choice[:, None] != choice[choice_index[indices]]
+    kernel = np.exp(-0.5 * squared_distances / LENGTH_SCALE**2)[size_index]
+    kernel *= np.exp(-0.5 * differing_count / LENGTH_SCALE**2)[choice_index]
+    return kernel
 
 
-def _run_probability(known: CandidateFeatures, seen: Sequence[ObservedCandidate]) -> Floats:
+def _run_probability(features: CandidateFeatures, observations: Sequence[ObservedCandidate]) -> Floats:
     """Probability that each candidate fits the memory, by prediction and observed memory, and does not fail otherwise, by its
     neighbours.
     """
-    ratio = np.log(known.memory_ratio)
+    ratio = np.log(features.memory_ratio)
     fits = np.interp(
-        ratio, _RATIOS, ndtr((-_RATIOS[:, None] - _COMMON) / MEMORY_SPREAD) @ _memory_error_posterior(known, ratio, seen)
+        ratio, _RATIOS, ndtr((-_RATIOS[:, None] - _COMMON) / MEMORY_SPREAD) @ _memory_error_posterior(features, ratio, observations)
     )
-    ended = [item for item in seen if item.failed or item.value is not None]
-    places = [item.place for item in ended]
-    near = _settings_kernel(known, places) * _study_correlation(known, places)
-    well = near @ np.array([not item.failed for item in ended], dtype=np.float64)
-    chance: Floats = (fits + well) / (1 + near.sum(axis=1))
+    ended = [item for item in observations if item.failed or item.value is not None]
+    indices = [item.index for item in ended]
+    weights = _settings_kernel(features, indices) * _study_correlation(features, indices)
+    successes = weights @ np.array([not item.failed for item in ended], dtype=np.float64)
+    chance: Floats = (fits + successes) / (1 + weights.sum(axis=1))
     return chance
 
 
-def _step_probability(known: CandidateFeatures, seen: Sequence[ObservedCandidate]) -> Floats:
+def _step_probability(features: CandidateFeatures, observations: Sequence[ObservedCandidate]) -> Floats:
     """Probability that each candidate's step is no longer than allowed, by a surrogate of the step."""
-    if known.step_ratio is None:
-        return np.ones(len(known))
-    steps = [replace(item, value=item.step_ratio, at_least=None) for item in seen]
-    mean, deviation = expected(known, steps, known.step_ratio)
+    if features.step_ratio is None:
+        return np.ones(len(features))
+    steps = [replace(item, value=item.step_ratio, at_least=None) for item in observations]
+    mean, deviation = expected(features, steps, features.step_ratio)
     chance: Floats = ndtr(-mean / deviation)
     return chance
 
 
-def _memory_error_posterior(known: CandidateFeatures, ratio: Floats, seen: Sequence[ObservedCandidate]) -> Floats:
+def _memory_error_posterior(features: CandidateFeatures, ratio: Floats, observations: Sequence[ObservedCandidate]) -> Floats:
     """Posterior probability of each value of ``_COMMON``, the memory error common to this study; posteriors of other studies
     enter the prior.
     """
-    usual = np.sum([share / spread * np.exp(-0.5 * (_COMMON / spread) ** 2) for share, spread in MEMORY_BIAS_PRIOR], axis=0)
-    usual /= usual.sum()
-    own, *there = ([item for item in seen if known.study[item.place] == number] for number in range(len(known.contexts)))
-    kin = zip(_correlation_of_studies(known)[0, 1:], there, strict=True)
-    before = [alike * _updated_prior(usual, ratio, items) + (1 - alike) * usual for alike, items in kin]
-    return _updated_prior(np.mean(before, axis=0) if before else usual, ratio, own)
+    prior = np.sum([share / spread * np.exp(-0.5 * (_COMMON / spread) ** 2) for share, spread in MEMORY_BIAS_PRIOR], axis=0)
+    prior /= prior.sum()
+    own_observations, *other_observations = (
+        [item for item in observations if features.study[item.index] == number] for number in range(len(features.contexts))
+    )
+    other_studies = zip(_correlation_of_studies(features)[0, 1:], other_observations, strict=True)
+    updated_priors = [
+        correlation * _updated_prior(prior, ratio, items) + (1 - correlation) * prior for correlation, items in other_studies
+    ]
+    return _updated_prior(np.mean(updated_priors, axis=0) if updated_priors else prior, ratio, own_observations)
 
 
-def _updated_prior(before: Floats, ratio: Floats, seen: Sequence[ObservedCandidate]) -> Floats:
-    """Posterior of ``_COMMON``, given the prior ``before`` and the observations of one study."""
-    likely = np.log(before)
-    for item in seen:
-        predicted = ratio[item.place] + _COMMON
+def _updated_prior(prior: Floats, ratio: Floats, observations: Sequence[ObservedCandidate]) -> Floats:
+    """Posterior of ``_COMMON``, given the prior ``prior`` and the observations of one study."""
+    log_likelihood = np.log(prior)
+    for item in observations:
+        predicted = ratio[item.index] + _COMMON
         if item.memory_ratio:
-            likely -= 0.5 * ((np.log(item.memory_ratio) - predicted) / MEMORY_SPREAD) ** 2
-        likely += np.log1p(-min(item.out_of_memory, MAX_OOM_PROBABILITY) * ndtr(-predicted / MEMORY_SPREAD))
-    weight = np.exp(likely - likely.max())
+            log_likelihood -= 0.5 * ((np.log(item.memory_ratio) - predicted) / MEMORY_SPREAD) ** 2
+        log_likelihood += np.log1p(-min(item.out_of_memory, MAX_OOM_PROBABILITY) * ndtr(-predicted / MEMORY_SPREAD))
+    weight = np.exp(log_likelihood - log_likelihood.max())
     chance: Floats = weight / weight.sum()
     return chance

@@ -151,5 +151,5 @@ def summary(searches: Sequence[SearchRun], sampler: str) -> Summary:
 def observation_at(index: int, seconds: float) -> ObservedCandidate:
     """Observation of a trial of the row at ``index``; infinite seconds mean that it failed."""
     if isfinite(seconds):
-        return ObservedCandidate(place=index, value=seconds)
-    return ObservedCandidate(place=index, failed=True, out_of_memory=OOM_PROBABILITY)
+        return ObservedCandidate(index=index, value=seconds)
+    return ObservedCandidate(index=index, failed=True, out_of_memory=OOM_PROBABILITY)

@@ -99,7 +99,10 @@ def transfer_search(start: str, before: Sweep, after: Sweep) -> Transfer:
     everything = [observation_at(index, float(seconds)) for index, seconds in enumerate(before.step_seconds)]
     others = [
         [],
-        *([OtherStudies(known=features_before, seen=tuple(observations))] for observations in (_first_trials(before), everything)),
+        *(
+            [OtherStudies(features=features_before, observations=tuple(observations))]
+            for observations in (_first_trials(before), everything)
+        ),
     ]
     return Transfer(
         before=before.name,

@@ -39,7 +39,7 @@ def test_no_fitting_candidate_dominates_the_front(found: Ranking) -> None:
 
 
 def test_limiting_the_overview_counts_the_rest_and_keeps_the_front(found: Ranking) -> None:
-    whole, few = overview(found, WORKLOAD.tokens_per_step), overview(found, WORKLOAD.tokens_per_step, most=5)
+    whole, few = overview(found, WORKLOAD.tokens_per_step), overview(found, WORKLOAD.tokens_per_step, max_candidates=5)
     assert few.unseen > 0
     assert sum(item.front for item in few.seen) == sum(item.front for item in whole.seen)
     assert len(few.seen) <= 5 + sum(item.front for item in whole.seen)

@@ -37,7 +37,7 @@ def reranked_ranking(problem: Situation, before: Ranking, places: int = 5) -> Ra
         request.workload,
         calibration=NEUTRAL,
         objective=request.objective,
-        places=places,
+        count=places,
         weighted=lambda _: False,
     )
 
