@@ -59,7 +59,7 @@ class _Results:
         self.path, self._on_result = path, on_result
         self.read: list[ScriptResult] = []
 
-    def look(self) -> None:
+    def read_new(self) -> None:
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True) if self.path.exists() else []
         for line in lines[len(self.read) :]:
             if not line.endswith("\n"):
@@ -78,10 +78,10 @@ def _wait(supervisor: subprocess.Popen[bytes], results: _Results, deadline: floa
             running = False
         except subprocess.TimeoutExpired:
             pass
-        results.look()
+        results.read_new()
 
 
 def _not_run(folder: Path) -> ScriptResult:
-    said = log_tail(folder, "launcher").strip().splitlines()
-    message = f"the runner ended before it: {said[-1] if said else 'no word of it'}"
+    log_lines = log_tail(folder, "launcher").strip().splitlines()
+    message = f"the runner ended before it: {log_lines[-1] if log_lines else 'no word of it'}"
     return ScriptResult(outcome=ScriptOutcome.FAILED, seconds=0.0, message=message)

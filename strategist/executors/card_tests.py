@@ -26,11 +26,11 @@ def run_examples(
     scripts = {(card.document.path, index): example for card in cards for index, example in enumerate(card.example) if example.run}
     keys = list(scripts)
 
-    def tell(number: int, result: ScriptResult) -> None:
+    def forward(number: int, result: ScriptResult) -> None:
         if on_result is not None:
             on_result(keys[number], result)
 
-    ran = run_scripts([_script(example) for example in scripts.values()], timeout_seconds=timeout_seconds, on_result=tell)
+    ran = run_scripts([_script(example) for example in scripts.values()], timeout_seconds=timeout_seconds, on_result=forward)
     return dict(zip(keys, ran, strict=True))
 
 
@@ -97,5 +97,5 @@ def _case_failures(card: Card) -> list[Failure]:
 
 def _example_failure(card: Card, index: int, result: ScriptResult) -> Failure:
     begin = card.document.mark(("StrategyCard", "example", index, "run"))[0]
-    inside = result.line if result.line and "\n" in card.example[index].run else 0  # a block begins on the line after its mark
-    return Failure(part="example", number=index + 1, message=result.message, line=begin + inside, script_line=result.line)
+    script_line = result.line if result.line and "\n" in card.example[index].run else 0  # a block begins on the line after its mark
+    return Failure(part="example", number=index + 1, message=result.message, line=begin + script_line, script_line=result.line)

@@ -60,18 +60,21 @@ class CommandExecutor:
         """Runs the program for ``plan`` in ``folder``; see :class:`strategist.executors.executor.Executor`."""
         self.preflight(plan)
         self.check_settings(settings)
-        settings = self._patient(settings)
+        settings = self._with_program_deadlines(settings)
         folder = prepared(folder, plan, settings)
         codec.save(self.reading(plan, folder, settings), folder / "reading.json")
-        kept = {name: os.environ[name] for name in self.program.passes if name in os.environ}
+        passed_variables = {name: os.environ[name] for name in self.program.passes if name in os.environ}
         follower = (sys.executable, "-m", "strategist.executors.program_monitor", str(folder))
-        judged = run_trial(
+        measured = run_trial(
             plan, folder, settings, on_event,
             command=(*follower, *self.engine.launcher(plan, folder, each=True), *self.command(plan, folder, settings)),
-            environment={**launcher_environment(self.engine), **trial_environment(os.environ), **kept, **environment(plan)},
+            environment={**launcher_environment(self.engine), **trial_environment(os.environ), **passed_variables,
+                         **environment(plan)},
             study=self.study, starts=plan.candidate.layout.world_size, ranks=1, engine=self.engine, measure=figures,
         )  # fmt: skip
-        measurement = replace(judged, evidence=replace(judged.evidence, rank=None), lost_ranks=(), versions=self._named())
+        measurement = replace(
+            measured, evidence=replace(measured.evidence, rank=None), lost_ranks=(), versions=self._program_versions()
+        )
         codec.save(measurement, folder / "measurement.json")
         return measurement
 
@@ -99,9 +102,9 @@ class CommandExecutor:
         """Variables of the program's file; a further variable tells torchrun that there is no other machine, for programs that
         could use several.
         """
-        alone = self.program.runs_on_each_node and not self.engine.elsewhere
-        own = {name: template.filled(facts, words) for name, template in self.program.environment.items()}
-        return {**({"PET_STANDALONE": "1"} if alone else {}), **own}
+        standalone = self.program.runs_on_each_node and not self.engine.elsewhere
+        program_variables = {name: template.filled(facts, words) for name, template in self.program.environment.items()}
+        return {**({"PET_STANDALONE": "1"} if standalone else {}), **program_variables}
 
     def preflight(self, plan: Plan) -> None:
         """Raises an error for anything that would fail every trial.
@@ -115,16 +118,16 @@ class CommandExecutor:
                 law = f"the program {self.program.name} is made with it, and it is not set"
                 raise InputError(f"environment variable {name}", law, f"set it: {name}=... strategist ...")
         if self.engine.elsewhere:
-            self._preflight_elsewhere(plan)
+            self._preflight_remote(plan)
         else:
-            self._preflight_here(plan)
+            self._preflight_local(plan)
 
-    def _preflight_here(self, plan: Plan) -> None:
+    def _preflight_local(self, plan: Plan) -> None:
         ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
-        if kind != "cpu" and (here := devices_here()) < plan.cluster.gpus_for(ranks):
+        if kind != "cpu" and (local_devices := devices_here()) < plan.cluster.gpus_for(ranks):
             do = "simulate it (strategist simulate), or plan for what is here: --gpus local"
-            raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", do)
-        require_ready(kind, ours=False)
+            raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {local_devices} devices", do)
+        require_ready(kind, own_runtime=False)
         first, *rest = self.command(plan, Path(), TrialSettings())
         if shutil.which(first) is None:
             raise InputError(f"program {self.program.name}", f"{first} is not installed here", "install it, or correct its command")
@@ -133,7 +136,7 @@ class CommandExecutor:
             law = f"{script} is not there, or cannot be read"
             raise InputError(f"program {self.program.name}", law, "correct its command, or start where the script lies")
 
-    def _preflight_elsewhere(self, plan: Plan) -> None:
+    def _preflight_remote(self, plan: Plan) -> None:
         """Raises InputError if the command would start a separate training on each machine."""
         self.engine.launcher(plan, Path(), each=True)
         words = self.command(plan, Path(), TrialSettings())
@@ -144,22 +147,22 @@ class CommandExecutor:
 
     def check_settings(self, settings: TrialSettings) -> None:
         """Raises InputError if a setting is given that only the built-in trainer supports."""
-        plain = TrialSettings()
+        defaults = TrialSettings()
         for name in TrialSettings.__dataclass_fields__:
-            if name not in PROGRAM_SETTINGS and getattr(settings, name) != getattr(plain, name):
+            if name not in PROGRAM_SETTINGS and getattr(settings, name) != getattr(defaults, name):
                 law = f"is for strategist's own trainer, and {self.program.name} is another"
                 raise InputError(name.replace("_", " "), law, "leave it out, or write it into the program's command")
 
     def _words(self, plan: Plan, folder: Path, settings: TrialSettings) -> dict[str, str]:
-        warmup = self._warmup(settings)
+        warmup_steps = self._warmup(settings)
         return {
             "plan": str(folder / "plan.json"),
             "folder": str(folder),
             "here": self.program.folder,
             "python": sys.executable,
             "model": plan.model.name,
-            "steps": str(warmup + settings.steps),
-            "warmup_steps": str(warmup),
+            "steps": str(warmup_steps + settings.steps),
+            "warmup_steps": str(warmup_steps),
             "seed": str(settings.seed),
             STAGES: stage_list(plan.stage_layers),
             PER_NODE: str(plan.candidate.layout.world_size // self.engine.nodes(plan)),
@@ -171,7 +174,7 @@ class CommandExecutor:
         stated = self.program.metrics.warmup_steps
         return settings.warmup_steps if stated is None else stated
 
-    def _patient(self, settings: TrialSettings) -> TrialSettings:
+    def _with_program_deadlines(self, settings: TrialSettings) -> TrialSettings:
         """Settings with the deadlines of the program's file, or with ``START_SECONDS`` to start. A program without log patterns
         shows no steps, so its whole run counts as its start.
         """
@@ -186,7 +189,7 @@ class CommandExecutor:
             wall_timeout_seconds=total,
         )
 
-    def _named(self) -> dict[str, str]:
+    def _program_versions(self) -> dict[str, str]:
         return {"program": self.program.name, "program file": self.program.digest}
 
 

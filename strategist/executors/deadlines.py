@@ -70,11 +70,11 @@ class Ending:
 class _Rank:
     mark: tuple[int, int] = (0, 0)
     phase: str = ""
-    moved: float = 0.0
+    changed_at: float = 0.0
     restarts: int = 0
 
     @property
-    def place(self) -> tuple[int, int]:
+    def progress(self) -> tuple[int, int]:
         """Sort key: ranks that are further behind come first."""
         return (PHASES.index(self.phase) if self.phase in PHASES else 0), self.mark[0]
 
@@ -93,7 +93,7 @@ class Watch:
         self._folder, self._settings, self.begun, self._attempt = folder, settings, now, now
         self._queues = self._queued = queues
         self._restarts = restarts
-        self._ranks = [_Rank(moved=now) for _ in range(ranks)]
+        self._ranks = [_Rank(changed_at=now) for _ in range(ranks)]
         self._failed_at: float | None = None
 
     def look(self, now: float) -> Deadline | None:
@@ -103,8 +103,8 @@ class Watch:
             self.begun = self._attempt = now
             return None
         for number, rank in enumerate(self._ranks):
-            self._look_at(number, rank, now)
-        self._look_for_failures(now)
+            self._update_rank(number, rank, now)
+        self._update_failure(now)
         settings, elapsed = self._settings, now - self.begun
         if self._failed_at is not None and now - self._failed_at > self._grace_seconds():
             return Deadline.PEERS
@@ -112,11 +112,11 @@ class Watch:
             return Deadline.WALL
         if any(rank.phase in STARTING for rank in self._ranks):
             return Deadline.INIT if now - self._attempt > settings.init_timeout_seconds else None
-        still = now - max(rank.moved for rank in self._ranks)
-        patience = settings.init_timeout_seconds if self._first_step() else 0.0
+        idle_seconds = now - max(rank.changed_at for rank in self._ranks)
+        allowed_seconds = settings.init_timeout_seconds if self._first_step() else 0.0
         if any(rank.phase == "save" for rank in self._ranks):
-            patience = max(patience, settings.save_timeout_seconds)
-        return Deadline.STEP if still > max(patience, settings.step_timeout_seconds) else None
+            allowed_seconds = max(allowed_seconds, settings.save_timeout_seconds)
+        return Deadline.STEP if idle_seconds > max(allowed_seconds, settings.step_timeout_seconds) else None
 
     def _grace_seconds(self) -> float:
         waits = self._queues or self._settings.elastic or self.restarts < self._restarts
@@ -129,20 +129,20 @@ class Watch:
             and _last_step(read_steps(self._folder, last_bytes=LAST_BYTES)) is None
         )
 
-    def _look_at(self, number: int, rank: _Rank, now: float) -> None:
+    def _update_rank(self, number: int, rank: _Rank, now: float) -> None:
         path = self._folder / f"rank-{number}.phase"
         try:
             status = path.stat()
             mark = (status.st_mtime_ns, status.st_ino)
             if mark != rank.mark:
                 words = path.read_text(encoding="utf-8", errors="replace").split()
-                rank.mark, rank.phase, rank.moved = mark, words[0] if words else "", now
+                rank.mark, rank.phase, rank.changed_at = mark, words[0] if words else "", now
         except OSError:  # the file does not exist yet
             pass
         if (restarts := read_restarts(self._folder, number)) > rank.restarts:
-            rank.restarts, rank.phase, rank.moved, self._attempt = restarts, "", now, now
+            rank.restarts, rank.phase, rank.changed_at, self._attempt = restarts, "", now, now
 
-    def _look_for_failures(self, now: float) -> None:
+    def _update_failure(self, now: float) -> None:
         """Notes the time of the first failure; a restarted rank no longer counts as failed."""
         ends = [read_exit(self._folder, number) for number in range(len(self._ranks))]
         if not any(end is not None and end[0] != 0 for end in ends):
@@ -159,7 +159,7 @@ class Watch:
     def straggler(self) -> int:
         """The rank furthest behind: not ended, in the earliest phase, and within it with the oldest change."""
         ended = self.ended()
-        return min(range(len(self._ranks)), key=lambda number: (number in ended, *self._ranks[number].place))
+        return min(range(len(self._ranks)), key=lambda number: (number in ended, *self._ranks[number].progress))
 
     def ended(self) -> frozenset[int]:
         """Ranks that have written a record or an exit code."""

@@ -33,9 +33,9 @@ def diagnose(folder: Path) -> tuple[Diagnostic, ...]:
 
 def findings(facts: MachineFacts) -> tuple[Diagnostic, ...]:
     """Findings of all checks, most severe first."""
-    grave = [Level.ERROR, Level.WARNING, Level.INFO]
+    level_order = [Level.ERROR, Level.WARNING, Level.INFO]
     found = [finding for check in CHECKS for finding in check(facts)]
-    return tuple(sorted(found, key=lambda finding: grave.index(finding.level)))
+    return tuple(sorted(found, key=lambda finding: level_order.index(finding.level)))
 
 
 def _error(code: str, message: str, do: str) -> Diagnostic:
@@ -124,12 +124,12 @@ def gpus(facts: MachineFacts) -> Iterator[Diagnostic]:
             "torch finds no CUDA device, though nvidia-smi lists some",
             "check CUDA_VISIBLE_DEVICES, and that the container was given the GPUs",
         )
-    for wanted in sorted(
+    for capability in sorted(
         {item for item in torch.get("capabilities", ()) if not _has_kernels(item, torch.get("architectures", ()))}
     ):
         yield _warning(
             "architecture",
-            f"torch has no kernels for {wanted}: they are compiled at first use, or not at all",
+            f"torch has no kernels for {capability}: they are compiled at first use, or not at all",
             "install a build for this GPU",
         )
 
@@ -245,10 +245,10 @@ def limits(facts: MachineFacts) -> Iterator[Diagnostic]:
             "ulimit -l unlimited, or docker run --ulimit memlock=-1",
         )
     if facts.memory_limit_bytes is not None and facts.memory_limit_bytes < facts.memory_bytes:
-        whole = show_bytes(facts.memory_bytes)
+        machine_memory = show_bytes(facts.memory_bytes)
         yield _warning(
             "memory-limit",
-            f"this container may use {show_bytes(facts.memory_limit_bytes)} of {whole}: --gpus local counts all of it",
+            f"this container may use {show_bytes(facts.memory_limit_bytes)} of {machine_memory}: --gpus local counts all of it",
             "say --host-memory, or raise the limit",
         )
     if facts.core_quota is not None and facts.core_quota < facts.cores:

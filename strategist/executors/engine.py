@@ -71,8 +71,8 @@ class Hosts(Engine):
     remote: str = SSH
 
     def __post_init__(self) -> None:
-        known = [name.partition("=")[0] for name in self.names]
-        if len(set(known)) < len(known) or not all(known):
+        host_names = [name.partition("=")[0] for name in self.names]
+        if len(set(host_names)) < len(host_names) or not all(host_names):
             raise InputError(
                 f"--hosts {','.join(self.names)}", "each host is named once", "write e.g. --hosts node1,node2=10.0.0.2"
             )
@@ -103,14 +103,14 @@ class Slurm(Engine):
     def launcher(self, plan: Plan, folder: Path, restarts: int = 0, *, each: bool = False) -> tuple[str, ...]:
         """See :class:`Engine`."""
         nodes, gpus = plan.cluster.nodes, plan.cluster.gpus_per_node
-        wanted = [f"--nodes={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--job-name=strategist"]
+        srun_options = [f"--nodes={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--job-name=strategist"]
         if plan.cluster.device.kind == "cuda":
-            wanted.append(f"--gpus-per-node={gpus}")
+            srun_options.append(f"--gpus-per-node={gpus}")
         try:
-            more = shlex.split(self.options)
+            user_options = shlex.split(self.options)
         except ValueError as error:
             raise InputError(f"--slurm {self.options}", f"are not shell words: {error}", "close what is quoted") from None
-        return _order(plan, folder, nodes, restarts, srun=(*wanted, *more), each=each).words("start")
+        return _order(plan, folder, nodes, restarts, srun=(*srun_options, *user_options), each=each).words("start")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,14 +149,14 @@ def torchrun(ranks: int, restarts: int = 0) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _order(plan: Plan, folder: Path, nodes: int, restarts: int, **where: Any) -> Order:
+def _order(plan: Plan, folder: Path, nodes: int, restarts: int, **transport: Any) -> Order:
     """The order that tells agents what to start."""
     ranks = plan.candidate.layout.world_size
     if ranks % nodes:
         raise InputError(f"{ranks} ranks on {nodes} hosts", "are not equally many on each", "plan for these hosts")
     return Order(
         folder=str(folder), nodes=nodes, ranks_per_node=ranks // nodes, restarts=restarts,
-        rendezvous=plan.candidate.options.rendezvous, **where,
+        rendezvous=plan.candidate.options.rendezvous, **transport,
     )  # fmt: skip
 
 

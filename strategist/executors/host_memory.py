@@ -66,10 +66,10 @@ class MemoryWatch:
 
     def look(self) -> Deadline | None:
         """Why the trial must end; None if enough memory is free."""
-        left = available_bytes()
-        if left >= self._floor:
+        available = available_bytes()
+        if available >= self._floor:
             return None
-        return Deadline.MEMORY if held_bytes(self._tag) >= (self._before - left) / 2 else Deadline.CROWDED
+        return Deadline.MEMORY if held_bytes(self._tag) >= (self._before - available) / 2 else Deadline.CROWDED
 
 
 def _share(pid: int) -> int:

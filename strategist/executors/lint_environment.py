@@ -14,8 +14,8 @@ def inspect_environment(cards: Sequence[Card], *, look_up_sources: bool, run_the
     Raises:
         InputError: torch is not installed, or the system cannot supervise processes.
     """
-    asked = sources(cards) if look_up_sources else ()
-    found = look_up(asked) if asked else None
+    symbols = sources(cards) if look_up_sources else ()
+    found = look_up(symbols) if symbols else None
     return LintEnvironment(
         torch_version=found.torch_version if found else "",
         references={(item.symbol, item.parameter): item for item in found.references} if found else {},

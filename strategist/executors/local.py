@@ -96,8 +96,8 @@ class LocalExecutor:
         """Environment of the launcher and its ranks; the plan's variables override existing ones."""
         elsewhere = self.engine.elsewhere
         kept = trial_environment(os.environ, 1 if elsewhere else threads(plan))
-        ours = {**({} if elsewhere else LOOPBACK), **launcher_environment(self.engine), **kept}
-        return {**ours, **environment(plan), **self._left(), **(OWN_STORE if restarts or not elsewhere else {})}
+        variables = {**({} if elsewhere else LOOPBACK), **launcher_environment(self.engine), **kept}
+        return {**variables, **environment(plan), **self._remaining_devices(), **(OWN_STORE if restarts or not elsewhere else {})}
 
     def command(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
         """The command of a trial: the launcher, then for each rank a process supervisor and the program."""
@@ -105,10 +105,10 @@ class LocalExecutor:
 
     def without(self, ranks: Collection[int]) -> "LocalExecutor":
         """The executor without the devices of these ranks; rank n uses the n-th device that is left."""
-        left = [device for device in range(devices_here()) if device not in self.lost]
-        return replace(self, lost=self.lost | {left[rank] for rank in ranks if rank < len(left)})
+        remaining = [device for device in range(devices_here()) if device not in self.lost]
+        return replace(self, lost=self.lost | {remaining[rank] for rank in ranks if rank < len(remaining)})
 
-    def _left(self) -> dict[str, str]:
+    def _remaining_devices(self) -> dict[str, str]:
         """CUDA_VISIBLE_DEVICES without the lost devices."""
         if not self.lost:
             return {}
@@ -132,7 +132,7 @@ class LocalExecutor:
             raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", do)
         if not self.engine.elsewhere:
             require_memory(ranks, RANK_START_BYTES)
-            require_ready(kind, ours=self.program == RUNTIME)
+            require_ready(kind, own_runtime=self.program == RUNTIME)
 
 
 def run_trial(
@@ -182,21 +182,23 @@ def threads(plan: Plan) -> int:
     """Threads of a rank: 1 on a CPU, where each rank has a core; on a GPU machine, its share of all cores, which update
     offloaded states.
     """
-    here = min(plan.candidate.layout.world_size, plan.cluster.gpus_per_node)
-    return 1 if plan.cluster.device.kind == "cpu" else max(1, len(os.sched_getaffinity(0)) // here)
+    local_ranks = min(plan.candidate.layout.world_size, plan.cluster.gpus_per_node)
+    return 1 if plan.cluster.device.kind == "cpu" else max(1, len(os.sched_getaffinity(0)) // local_ranks)
 
 
-def trial_environment(ours: Mapping[str, str], threads: int = 1) -> dict[str, str]:
-    """The variables of ``ours`` that a trial gets, with this number of OpenMP threads per rank unless set otherwise."""
+def trial_environment(variables: Mapping[str, str], threads: int = 1) -> dict[str, str]:
+    """The variables of ``variables`` that a trial gets, with this number of OpenMP threads per rank unless set otherwise."""
     kept = {
-        name: value for name, value in ours.items() if name in KEPT_VARIABLES or (name.startswith(KEPT_PREFIXES) and name != TOKEN)
+        name: value
+        for name, value in variables.items()
+        if name in KEPT_VARIABLES or (name.startswith(KEPT_PREFIXES) and name != TOKEN)
     }
     return {"OMP_NUM_THREADS": str(threads), **kept, "PYTHONUNBUFFERED": "1"}
 
 
-def wandb_environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """The variables of ``ours`` that a run at Weights & Biases needs: its key, its settings and the proxies."""
-    return {name: value for name, value in ours.items() if name.startswith("WANDB_") or name.lower() in PROXIES}
+def wandb_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables of ``variables`` that a run at Weights & Biases needs: its key, its settings and the proxies."""
+    return {name: value for name, value in variables.items() if name.startswith("WANDB_") or name.lower() in PROXIES}
 
 
 def prepared(folder: Path, plan: Plan, settings: TrialSettings) -> Path:

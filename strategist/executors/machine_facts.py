@@ -67,7 +67,7 @@ class MachineFacts:
 
 def examine(folder: Path, *, torch: bool = True) -> MachineFacts:
     """Facts about this machine, with the disk space of ``folder``. With ``torch``, torch is queried, too, which takes 1 to 2 s."""
-    told, torch_error = _torch() if torch else (None, "")
+    torch_facts, torch_error = _torch() if torch else (None, "")
     gpus, smi_error = _gpus()
     return MachineFacts(
         system=sys.platform,
@@ -77,7 +77,7 @@ def examine(folder: Path, *, torch: bool = True) -> MachineFacts:
         cores=cores(),
         memory_bytes=host_memory_bytes(),
         folder=str(folder),
-        torch=told,
+        torch=torch_facts,
         torch_error=torch_error,
         gpus=gpus,
         smi_error=smi_error,
@@ -160,9 +160,9 @@ def _can_listen(port: int, connect_seconds: float | None = None) -> bool:
     return True
 
 
-def _free_bytes(place: str) -> int | None:
+def _free_bytes(path: str) -> int | None:
     try:
-        return shutil.disk_usage(place).free
+        return shutil.disk_usage(path).free
     except OSError:
         return None
 

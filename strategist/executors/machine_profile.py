@@ -46,7 +46,9 @@ def measure_machine(kind: str, ranks: int, on_event: OnEvent | None = None) -> M
         )
         if ending.exit_code == 0 and (folder / "machine.json").exists():
             return codec.load(MachineRecord, folder / "machine.json")
-        said = [line for line in log_tail(folder, f"rank-{ending.straggler}").splitlines() if line.strip()]
+        log_lines = [line for line in log_tail(folder, f"rank-{ending.straggler}").splitlines() if line.strip()]
         raise InputError(
-            f"{ranks} ranks on {kind}", f"did not finish ({said[-1] if said else ending.exit_code})", "see strategist doctor"
+            f"{ranks} ranks on {kind}",
+            f"did not finish ({log_lines[-1] if log_lines else ending.exit_code})",
+            "see strategist doctor",
         )

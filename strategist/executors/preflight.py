@@ -25,14 +25,18 @@ MIN_DISK_BYTES = 64 * MIB
 
 
 @cache
-def require_ready(kind: str, *, ours: bool) -> None:
+def require_ready(kind: str, *, own_runtime: bool) -> None:
     """Checks this machine, once per process.
 
     Raises:
-        InputError: trials on devices of this ``kind``, by the built-in trainer (``ours``) or another one, cannot run here.
+        InputError: trials on devices of this ``kind``, by the built-in trainer (``own_runtime``) or another one, cannot run here.
     """
-    stops = FATAL_FINDINGS | (FATAL_FOR_RUNTIME if ours else set()) | (FATAL_ON_DEVICES if ours and kind != "cpu" else set())
-    for finding in findings(examine(Path.cwd(), torch=ours)):
+    stops = (
+        FATAL_FINDINGS
+        | (FATAL_FOR_RUNTIME if own_runtime else set())
+        | (FATAL_ON_DEVICES if own_runtime and kind != "cpu" else set())
+    )
+    for finding in findings(examine(Path.cwd(), torch=own_runtime)):
         if finding.level is Level.ERROR and finding.code in stops:
             raise InputError("this machine", finding.message, finding.do)
 

@@ -50,8 +50,8 @@ class Log:
 def main(role: str, folder: str, *command: str) -> int:
     """Runs ``command`` to its end; returns its exit code, or 128 + n if signal n ended it."""
     name = f"rank-{os.environ['RANK']}" if role == "rank" else "launcher"
-    if role == "rank" and (hopeless := _prepare_restart(Path(folder), name)) is not None:
-        return hopeless
+    if role == "rank" and (permanent_code := _prepare_restart(Path(folder), name)) is not None:
+        return permanent_code
     tie_to_parent(role)
     code = keep(Path(folder), name, command, Log(Path(folder, f"{name}.log")))
     if role == "trial":
@@ -83,8 +83,8 @@ def _prepare_restart(folder: Path, name: str) -> int | None:
         log.replace(log.with_suffix(".log.old"))
         attempts = folder / f"{name}.restarts"
         attempts.write_text(str((_number(attempts) or 0) + 1), encoding="ascii")
-    for left in (f"{name}.exit", f"{name}.json", *(["progress.jsonl"] if name == "rank-0" else [])):
-        (folder / left).unlink(missing_ok=True)
+    for name_of_file in (f"{name}.exit", f"{name}.json", *(["progress.jsonl"] if name == "rank-0" else [])):
+        (folder / name_of_file).unlink(missing_ok=True)
     return None
 
 
@@ -200,12 +200,12 @@ def end_descendants(grace_seconds: float) -> None:
 
     This includes processes without the tag in their environment, since orphans become children of this process.
     """
-    asked: set[int] = set()
+    terminated: set[int] = set()
     begin = time.monotonic()
     while _reap(0) is None and (children := _children()) and time.monotonic() < begin + grace_seconds + 5.0:
-        late = time.monotonic() >= begin + grace_seconds
-        send(children if late else children - asked, signal.SIGKILL if late else signal.SIGTERM)
-        asked |= children
+        grace_is_over = time.monotonic() >= begin + grace_seconds
+        send(children if grace_is_over else children - terminated, signal.SIGKILL if grace_is_over else signal.SIGTERM)
+        terminated |= children
         time.sleep(SCAN_SECONDS)
 
 

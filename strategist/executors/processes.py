@@ -50,17 +50,17 @@ def end(tag: str, grace_seconds: float, spare: Collection[int] = ()) -> None:
     when the call returns; this is waited for up to 5 s.
     """
     spared = {*spare, os.getpid()}
-    asked: set[int] = set()
-    calm = 0
+    terminated: set[int] = set()
+    empty_scans = 0
     begin = time.monotonic()
-    while calm < 2 and time.monotonic() < begin + grace_seconds + 5.0:
-        left = {pid for pid, name in tagged(tag).items() if name == tag} - spared
+    while empty_scans < 2 and time.monotonic() < begin + grace_seconds + 5.0:
+        running = {pid for pid, name in tagged(tag).items() if name == tag} - spared
         if time.monotonic() < begin + grace_seconds:
-            send(left - asked, signal.SIGTERM)
-            asked |= left
+            send(running - terminated, signal.SIGTERM)
+            terminated |= running
         else:
-            send(left, signal.SIGKILL)
-        calm = 0 if left else calm + 1  # two empty scans, since a process shows no environment during exec
+            send(running, signal.SIGKILL)
+        empty_scans = 0 if running else empty_scans + 1  # two empty scans, since a process shows no environment during exec
         time.sleep(SCAN_SECONDS)
 
 

@@ -97,17 +97,17 @@ class FollowedLog(Log):
 
 def main(folder: str, *command: str) -> int:
     """Runs the program to its end; returns its exit code."""
-    place = Path(folder)
-    reading = codec.load(Reading, place / "reading.json")
+    trial_folder = Path(folder)
+    reading = codec.load(Reading, trial_folder / "reading.json")
     os.environ.update(reading.environment)
     tie_to_parent("rank")
-    log = FollowedLog(place, reading)
-    code = keep(place, NAME, command, log)
+    log = FollowedLog(trial_folder, reading)
+    code = keep(trial_folder, NAME, command, log)
     log.close()
-    for other in sorted(place.glob(OUTPUT.format("*"))) if code else ():
+    for other in sorted(trial_folder.glob(OUTPUT.format("*"))) if code else ():
         log.read_remote_log(other)
     if (record := recorded(log, code)) is not None:
-        codec.save(record, place / f"{NAME}.json")
+        codec.save(record, trial_folder / f"{NAME}.json")
     return code
 
 
@@ -119,8 +119,8 @@ def recorded(log: FollowedLog, code: int) -> RankRecord | None:
         return RankRecord(rank=0, outcome=Outcome.OOM, phase=log.phase, message=log.out_of_memory or f"ended with exit code {code}")
     if log.killed or code in SIGKILLED:
         return None
-    said = log.failure or log.last
-    message = f"ended with exit code {code}" + (f": {said}" if said else "")
+    last_line = log.failure or log.last
+    message = f"ended with exit code {code}" + (f": {last_line}" if last_line else "")
     return RankRecord(rank=0, outcome=Outcome.CRASH, phase=log.phase, message=message)
 
 
@@ -148,8 +148,8 @@ def _finished(log: FollowedLog) -> RankRecord:
         phase="done",
         message=TIMING_NOTE if by_arrival else "",
         step_seconds=tuple(value for value in seconds if is_finite(value)),
-        peak_memory_bytes=_whole(reader.peaks.get(PEAK_MEMORY)),
-        peak_reserved_bytes=_whole(reader.peaks.get(PEAK_RESERVED)),
+        peak_memory_bytes=_int_or_none(reader.peaks.get(PEAK_MEMORY)),
+        peak_reserved_bytes=_int_or_none(reader.peaks.get(PEAK_RESERVED)),
         losses=tuple(reader.losses),
         grad_norms=tuple(value for value in reader.grad_norms if is_finite(value)),
     )
@@ -158,7 +158,7 @@ def _finished(log: FollowedLog) -> RankRecord:
 TIMING_NOTE = "Steps are timed by when the program's lines came: it says no time itself."
 
 
-def _whole(value: float | None) -> int | None:
+def _int_or_none(value: float | None) -> int | None:
     return None if value is None or not is_finite(value) else int(value)
 
 

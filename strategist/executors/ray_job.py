@@ -73,15 +73,15 @@ def run(given: dict[str, Any]) -> None:
     """
     with socket.socket() as free:
         free.bind(("", 0))
-        own = (ray.util.get_node_ip_address(), free.getsockname()[1])
-    address, port = broadcast_from_rank_zero(own)
-    meeting = {
+        own_address = (ray.util.get_node_ip_address(), free.getsockname()[1])
+    address, port = broadcast_from_rank_zero(own_address)
+    rendezvous = {
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "NNODES": str(given["nodes"]),
         "NODE_RANK": str(ray.train.get_context().get_world_rank()),
     }
-    environment = {**os.environ, **meeting}
+    environment = {**os.environ, **rendezvous}
     _copy_files(Path(given["folder"]), Path(given["workdir"]))
     subprocess.run(given["command"], cwd=given["workdir"], env=environment, preexec_fn=_ends_with_worker, check=True)
 

@@ -58,13 +58,13 @@ def work(given: dict[str, Any]) -> None:
     environment = {name: os.environ[name] for name in given["keeps"] if name in os.environ} | given["environment"]
     # with a shell in between: Ray kills the direct children of a worker before they have ended their own processes
     words = ["sh", "-c", 'exec 3<&0; "$@" <&3 3<&- & wait $!', "agent", *given["agent"], order, *given["command"]]
-    said = Path(given["folder"], given["said"].format(number))
-    with said.open("wb") as log:
+    log_path = Path(given["folder"], given["said"].format(number))
+    with log_path.open("wb") as log:
         agent = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, cwd=given["folder"], start_new_session=True
         )
     if code := agent.wait():
-        raise subprocess.CalledProcessError(code, f"agent {number}", said.read_text(errors="replace")[-2000:])
+        raise subprocess.CalledProcessError(code, f"agent {number}", log_path.read_text(errors="replace")[-2000:])
 
 
 def main(address: str, resource: str, order: Order, command: Sequence[str]) -> int:
@@ -78,7 +78,7 @@ def main(address: str, resource: str, order: Order, command: Sequence[str]) -> i
         return 1
     signal.signal(signal.SIGTERM, _leave)
     try:
-        with _echoed(Path(order.folder, AGENT_LOG.format(0)), wanted=order.each):
+        with _echoed(Path(order.folder, AGENT_LOG.format(0)), enabled=order.each):
             return _fit(_trainer(resource, replace(order, tag=os.environ[TAG]), command))
     finally:
         ray.shutdown()
@@ -102,29 +102,29 @@ def _leave(number: int, frame: object) -> None:
 
 
 @contextmanager
-def _echoed(path: Path, *, wanted: bool) -> Iterator[None]:
+def _echoed(path: Path, *, enabled: bool) -> Iterator[None]:
     """Copies what is written to a file, which need not exist yet, to this process's output."""
     ended = threading.Event()
     echo = threading.Thread(target=_echo, args=(path, ended), daemon=True)
-    if wanted:
+    if enabled:
         echo.start()
     try:
         yield
     finally:
         ended.set()
-        if wanted:
+        if enabled:
             echo.join()
 
 
 def _echo(path: Path, ended: threading.Event) -> None:
-    done, over = 0, False
-    while not over:
-        over = ended.wait(ECHO_SECONDS)
+    bytes_written, has_ended = 0, False
+    while not has_ended:
+        has_ended = ended.wait(ECHO_SECONDS)
         if path.exists():
             with path.open("rb") as file:
-                file.seek(done)
+                file.seek(bytes_written)
                 data = file.read()
-            done += len(data)
+            bytes_written += len(data)
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
 
@@ -155,10 +155,17 @@ def _fit(trainer: TorchTrainer) -> int:
         trainer.fit()
     except WorkerGroupError as error:
         failures = error.worker_failures
-        lost = {worker: why for worker, why in failures.items() if not isinstance(why, subprocess.CalledProcessError)}
-        for worker, why in (lost or failures).items():
-            print(f"Ray lost worker {worker}: {why}" if lost else f"{why}\n{why.output}", file=sys.stderr)
-        return LOST_EXIT_CODE if lost else max(why.returncode for why in failures.values())
+        lost = {
+            worker: error_of_worker
+            for worker, error_of_worker in failures.items()
+            if not isinstance(error_of_worker, subprocess.CalledProcessError)
+        }
+        for worker, error_of_worker in (lost or failures).items():
+            print(
+                f"Ray lost worker {worker}: {error_of_worker}" if lost else f"{error_of_worker}\n{error_of_worker.output}",
+                file=sys.stderr,
+            )
+        return LOST_EXIT_CODE if lost else max(error_of_worker.returncode for error_of_worker in failures.values())
     except (TrainingFailedError, ray.exceptions.RayError) as error:
         print(f"Ray ended the trial: {error}", file=sys.stderr)
         return LOST_EXIT_CODE

@@ -48,13 +48,13 @@ class ShadowExecutor:
         self.preflight(plan)
         settings = with_longer_deadlines(settings, plan)
         folder = prepared(folder, plan, settings)
-        seen = run_trial(
+        measured = run_trial(
             plan, folder, settings, on_event,
             command=(*supervised_rank(folder, self.program), "--shadow", str(self.rank)),
             environment={**trial_environment(os.environ, threads(plan)), **environment(plan), **SINGLE_RANK},
             study=self.study, starts=1, ranks=1,
         )  # fmt: skip
-        measurement = shadow_measurement(seen, plan, self.rank)
+        measurement = shadow_measurement(measured, plan, self.rank)
         codec.save(measurement, folder / "measurement.json")
         return measurement
 
@@ -67,7 +67,7 @@ class ShadowExecutor:
         require_supervision()
         if self.program == RUNTIME:
             require_torch()
-        require_ready(plan.cluster.device.kind, ours=self.program == RUNTIME)
+        require_ready(plan.cluster.device.kind, own_runtime=self.program == RUNTIME)
         ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
         if not 0 <= self.rank < ranks:
             raise InputError(f"rank {self.rank}", f"is none of the plan's {ranks}", f"choose 0 to {ranks - 1}")
@@ -89,41 +89,41 @@ def with_longer_deadlines(settings: TrialSettings, plan: Plan) -> TrialSettings:
     )
 
 
-def shadow_measurement(seen: Measurement, plan: Plan, rank: int) -> Measurement:
+def shadow_measurement(measured: Measurement, plan: Plan, rank: int) -> Measurement:
     """Measurement of ``rank`` of the plan, from the trial of one process.
 
     The stand-ins for collectives are removed from the step, and the estimate's communication and bubble are added. The bubble is
     the wait for the compute of other ranks, so it is scaled by the ratio of measured to predicted compute time.
     """
-    evidence = replace(seen.evidence, rank=None if seen.evidence.rank is None else rank)
-    if seen.outcome is not Outcome.OK or not seen.step_seconds:
-        return replace(seen, kind=Kind.SHADOW, evidence=evidence, notes=_notes(plan, rank, seen))
-    profiled = seen.time or {"other": seen.step_seconds}
-    stretch = seen.step_seconds / sum(profiled.values())  # the profiler slows all parts of a step by the same factor
-    own = {name: seconds * stretch for name, seconds in profiled.items() if not name.endswith(PEER_PARTS)}
+    evidence = replace(measured.evidence, rank=None if measured.evidence.rank is None else rank)
+    if measured.outcome is not Outcome.OK or not measured.step_seconds:
+        return replace(measured, kind=Kind.SHADOW, evidence=evidence, notes=_notes(plan, rank, measured))
+    profiled = measured.time or {"other": measured.step_seconds}
+    stretch = measured.step_seconds / sum(profiled.values())  # the profiler slows all parts of a step by the same factor
+    own_seconds = {name: seconds * stretch for name, seconds in profiled.items() if not name.endswith(PEER_PARTS)}
     predicted = asdict(plan.estimate.time)
     computing = sum(seconds for name, seconds in predicted.items() if name not in MODELLED_PARTS)
     modelled = {name: predicted[name] for name in MODELLED_PARTS}
-    modelled["bubble"] *= sum(own.values()) / computing if computing else 1.0
-    time = {**own, **modelled}
+    modelled["bubble"] *= sum(own_seconds.values()) / computing if computing else 1.0
+    time = {**own_seconds, **modelled}
     step_seconds = sum(time.values())
     return Measurement(
         plan_id=plan.id, kind=Kind.SHADOW, outcome=Outcome.OK, evidence=evidence,
         step_seconds=step_seconds,
-        step_seconds_spread=seen.step_seconds_spread,
-        steps_measured=seen.steps_measured,
-        warmup_steps=seen.warmup_steps,
+        step_seconds_spread=measured.step_seconds_spread,
+        steps_measured=measured.steps_measured,
+        warmup_steps=measured.warmup_steps,
         tokens_per_second=plan.workload.tokens_per_step / step_seconds,
         mfu=plan.estimate.mfu * plan.estimate.step_seconds / step_seconds if plan.estimate.step_seconds > 0 else None,
-        peak_memory_bytes=seen.peak_memory_bytes,
-        peak_reserved_bytes=seen.peak_reserved_bytes,
-        peak_moments=seen.peak_moments,
+        peak_memory_bytes=measured.peak_memory_bytes,
+        peak_reserved_bytes=measured.peak_reserved_bytes,
+        peak_moments=measured.peak_moments,
         profiled_step_seconds=step_seconds,
         time=time,
-        traffic=tuple(replace(row, seconds=0.0, exposed_seconds=0.0) for row in seen.traffic if row.calls),
-        wall_seconds=seen.wall_seconds,
-        versions=seen.versions,
-        notes=_notes(plan, rank, seen),
+        traffic=tuple(replace(row, seconds=0.0, exposed_seconds=0.0) for row in measured.traffic if row.calls),
+        wall_seconds=measured.wall_seconds,
+        versions=measured.versions,
+        notes=_notes(plan, rank, measured),
     )  # fmt: skip
 
 
@@ -131,17 +131,17 @@ PEER_PARTS = ("_communication", "bubble")
 """Suffixes of the parts of a step that involve peers."""
 
 
-def _notes(plan: Plan, rank: int, seen: Measurement) -> tuple[str, ...]:
-    where = seen.versions.get("device", "one process on this CPU")
+def _notes(plan: Plan, rank: int, measured: Measurement) -> tuple[str, ...]:
+    device = measured.versions.get("device", "one process on this CPU")
     ranks = plan.candidate.layout.world_size
     return (
-        f"Shadow of rank {rank} of {ranks}: memory and computing are measured on {where}; what its peers add, exposed"
+        f"Shadow of rank {rank} of {ranks}: memory and computing are measured on {device}; what its peers add, exposed"
         " communication and bubble, is the model's.",
-        *_limitations(plan, rank, seen),
+        *_limitations(plan, rank, measured),
     )
 
 
-def _limitations(plan: Plan, rank: int, seen: Measurement) -> tuple[str, ...]:
+def _limitations(plan: Plan, rank: int, measured: Measurement) -> tuple[str, ...]:
     """Notes on how this rank differs from the rank that determines the step time."""
     layout, model = plan.candidate.layout, plan.model
     found = []

@@ -63,10 +63,10 @@ def _simulated(plan: Plan, ranks: Sequence[int], whole: bool, model_code: str, o
         with ThreadPoolExecutor(max_workers=min(len(ranks), os.cpu_count() or 1)) as pool:
             running = [pool.submit(_simulate, folder, rank, whole, model_code) for rank in ranks]
             try:
-                return tuple(_reported(one.result(), on_rank) for one in counted(running, "ranks"))
+                return tuple(_reported(future.result(), on_rank) for future in counted(running, "ranks"))
             finally:
-                for one in running:
-                    one.cancel()
+                for future in running:
+                    future.cancel()
 
 
 def _reported(found: SimulatedRank, on_rank: OnRank | None) -> SimulatedRank:
@@ -76,19 +76,19 @@ def _reported(found: SimulatedRank, on_rank: OnRank | None) -> SimulatedRank:
 
 
 def _simulate(folder: Path, rank: int, whole: bool, model_code: str) -> SimulatedRank:
-    out = folder / f"rank-{rank}.json"
+    output = folder / f"rank-{rank}.json"
     command = [sys.executable, "-m", "strategist_runtime.simulate", str(folder / "plan.json"), "--rank", str(rank)]
-    command += ["--out", str(out), *(["--whole"] if whole else []), "--model-code", model_code]
+    command += ["--out", str(output), *(["--whole"] if whole else []), "--model-code", model_code]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_SECONDS, check=False,
             env={**trial_environment(os.environ), "TMPDIR": str(folder)},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise InputError(f"rank {rank}", f"took over {TIMEOUT_SECONDS:g} s to simulate", "choose fewer micro-batches") from None
-    if done.returncode == 0:
-        return codec.load(SimulatedRank, out, any_size=True)
-    (said,) = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-    if done.returncode == REFUSED:
-        raise InputError.parsed(said, RUN)
-    raise InputError(f"rank {rank}", f"cannot be simulated: {said}", RUN)
+    if process.returncode == 0:
+        return codec.load(SimulatedRank, output, any_size=True)
+    (error_text,) = process.stderr.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
+    if process.returncode == REFUSED:
+        raise InputError.parsed(error_text, RUN)
+    raise InputError(f"rank {rank}", f"cannot be simulated: {error_text}", RUN)

@@ -45,9 +45,9 @@ def _with_bubble(record: RankRecord, transfer_seconds: float) -> dict[str, float
     bubble = waited(record, transfer_seconds)
     if record.time is None or bubble is None or not record.pipeline_waits:
         return record.time
-    moved = {"pp_communication", "world_communication"}
-    waits = math.fsum(record.time.get(part, 0.0) for part in moved)
-    parts = {part: seconds for part, seconds in record.time.items() if part not in moved}
+    waiting_parts = {"pp_communication", "world_communication"}
+    waits = math.fsum(record.time.get(part, 0.0) for part in waiting_parts)
+    parts = {part: seconds for part, seconds in record.time.items() if part not in waiting_parts}
     return {**parts, "bubble": min(bubble, waits), "pp_communication": max(waits - bubble, 0.0)}
 
 

@@ -30,56 +30,56 @@ def make(tag: str) -> Path:
         InputError: temporary files cannot be written.
     """
     try:
-        place = Path(tempfile.mkdtemp(prefix=PREFIX))
-        (place / OWNER).write_text(f"{_machine()} {tag}", encoding="utf-8")
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        (folder / OWNER).write_text(f"{_machine()} {tag}", encoding="utf-8")
     except OSError as error:
         raise InputError("temporary files", f"cannot be written: {error.strerror}", "make room, or set TMPDIR") from None
-    return place
+    return folder
 
 
-def environment(place: Path) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """Variables that make processes use the folder. The compile cache of torch stays outside, where the next trial finds it."""
     kept = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or f"{tempfile.gettempdir()}/torchinductor_{getpass.getuser()}"
-    return {"TMPDIR": str(place), SCRATCH: str(place), "TORCHINDUCTOR_CACHE_DIR": kept}
+    return {"TMPDIR": str(folder), SCRATCH: str(folder), "TORCHINDUCTOR_CACHE_DIR": kept}
 
 
-def clear(place: Path) -> None:
+def clear(folder: Path) -> None:
     """Removes the folder, and the shared memory listed in it; to be called after the trial's processes have ended."""
     with suppress(OSError):
-        names = {name for name in (place / SHARED).read_text(encoding="utf-8").split("\0") if name} & set(_shared_files())
+        names = {name for name in (folder / SHARED).read_text(encoding="utf-8").split("\0") if name} & set(_shared_files())
         for name in names - (_in_use(names, map(int, filter(str.isdigit, os.listdir("/proc")))) if names else set()):
             (SHARED_MEMORY / name).unlink(missing_ok=True)
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep(study: str) -> int:
     """Removes the folders of trials of ``study`` whose tuner is gone; returns their number."""
-    stale = [place for place in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if _is_stale(place, study)]
-    for place in stale:
-        clear(place)
+    stale = [folder for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if _is_stale(folder, study)]
+    for folder in stale:
+        clear(folder)
     return len(stale)
 
 
 class SharedMemoryWatch:
     """Lists the files of shared memory that belong to the trial, in its folder."""
 
-    def __init__(self, tag: str, place: Path) -> None:
-        self._tag, self._place = tag, place
+    def __init__(self, tag: str, folder: Path) -> None:
+        self._tag, self._folder = tag, folder
         self._decided = set(_shared_files())
-        self._looks: dict[str, int] = {}
+        self._scan_counts: dict[str, int] = {}
 
     def look(self) -> None:
         """Attributes files that were also there at the last look; most files exist for less time."""
-        now = set(_shared_files()) - self._decided
-        self._looks = {name: self._looks.get(name, 0) + 1 for name in now}
-        asked = {name for name, looks in self._looks.items() if looks > 1}
-        if not asked:
+        undecided = set(_shared_files()) - self._decided
+        self._scan_counts = {name: self._scan_counts.get(name, 0) + 1 for name in undecided}
+        seen_twice = {name for name, count in self._scan_counts.items() if count > 1}
+        if not seen_twice:
             return
-        own = _in_use(asked, (pid for pid, name in tagged(self._tag).items() if name == self._tag))
-        self._decided |= own | {name for name in asked if self._looks[name] > SCANS_PER_FILE}
-        if own:
-            with suppress(OSError), (self._place / SHARED).open("a", encoding="utf-8") as file:
-                file.write("".join(f"{name}\0" for name in own))
+        used_by_trial = _in_use(seen_twice, (pid for pid, name in tagged(self._tag).items() if name == self._tag))
+        self._decided |= used_by_trial | {name for name in seen_twice if self._scan_counts[name] > SCANS_PER_FILE}
+        if used_by_trial:
+            with suppress(OSError), (self._folder / SHARED).open("a", encoding="utf-8") as file:
+                file.write("".join(f"{name}\0" for name in used_by_trial))
 
 
 def _shared_files() -> Iterable[str]:
@@ -106,9 +106,9 @@ def _files(pid: int) -> set[str]:
     return found
 
 
-def _is_stale(place: Path, study: str) -> bool:
+def _is_stale(folder: Path, study: str) -> bool:
     try:
-        machine, _, tag = (place / OWNER).read_text(encoding="utf-8").partition(" ")
+        machine, _, tag = (folder / OWNER).read_text(encoding="utf-8").partition(" ")
     except (OSError, ValueError):
         return False
     return machine == _machine() and tag.startswith(f"{study}.") and not owner_is_running(tag)

@@ -16,16 +16,16 @@ from strategist.executors.requirements import require_torch
 TIMEOUT_SECONDS = 300.0
 """Importing torch takes seconds, and a minute from a cold disk."""
 
-Asked = tuple[str, str]
+Symbol = tuple[str, str]
 """A symbol and its parameter; the parameter may be empty."""
 
 
-def sources(cards: Iterable[Card]) -> tuple[Asked, ...]:
+def sources(cards: Iterable[Card]) -> tuple[Symbol, ...]:
     """Symbols that the cards refer to, without duplicates."""
     return tuple(dict.fromkeys((ref.symbol, ref.parameter) for card in cards for ref in card.source_refs if ref.symbol))
 
 
-def look_up(asked: Iterable[Asked]) -> References:
+def look_up(symbols: Iterable[Symbol]) -> References:
     """The symbols as found in the torch of this interpreter.
 
     Raises:
@@ -36,7 +36,7 @@ def look_up(asked: Iterable[Asked]) -> References:
     try:
         done = subprocess.run(
             command,
-            input=json.dumps([list(item) for item in asked]),
+            input=json.dumps([list(item) for item in symbols]),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECONDS,
@@ -47,5 +47,7 @@ def look_up(asked: Iterable[Asked]) -> References:
     except subprocess.TimeoutExpired:
         raise InputError(f"{sys.executable}: torch", f"took over {TIMEOUT_SECONDS:g} s to look up", "try again") from None
     except (subprocess.CalledProcessError, StrategistError) as error:
-        said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1:]
-        raise InputError(f"{sys.executable}: torch", f"cannot be looked up: {''.join(said)}", "repair the installation") from None
+        last_line = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1:]
+        raise InputError(
+            f"{sys.executable}: torch", f"cannot be looked up: {''.join(last_line)}", "repair the installation"
+        ) from None

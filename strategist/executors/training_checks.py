@@ -69,9 +69,9 @@ def _check_update(plan: Plan, settings: TrialSettings) -> None:
 
 def _check_saved(save: str, begun: Path | None) -> None:
     """Checks that the folder holds no newer checkpoint than the one that the training resumes from."""
-    own = checkpoint.newest(save)
-    if own is not None and (begun is None or begun.resolve() != own[0].resolve()):
-        law = f"holds checkpoints up to step {own[1].step}"
+    newest = checkpoint.newest(save)
+    if newest is not None and (begun is None or begun.resolve() != newest[0].resolve()):
+        law = f"holds checkpoints up to step {newest[1].step}"
         raise InputError(f"--save {save}", law, f"go on with --resume {shlex.quote(save)}, or name another folder")
 
 
@@ -79,8 +79,8 @@ def _make_folders(settings: TrialSettings) -> None:
     """Creates the output folders and checks that they are writable: some are written only after the last step, which must not
     fail then.
     """
-    asked = {"--save": settings.save, "--log": settings.log, "--trace": settings.trace, "--export-weights": settings.export}
-    for option, folder in ((option, folder) for option, folder in asked.items() if folder):
+    folders = {"--save": settings.save, "--log": settings.log, "--trace": settings.trace, "--export-weights": settings.export}
+    for option, folder in ((option, folder) for option, folder in folders.items() if folder):
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
             with TemporaryFile(dir=folder):
@@ -93,8 +93,8 @@ def _check_resumed(plan: Plan, settings: TrialSettings) -> Path:
     path = checkpoint.find(settings.resume)
     training = checkpoint.read(path)
     checkpoint.check(training, path, plan.model, plan.workload)
-    least = training.step + (not settings.export)  # with --export-weights, no further step is needed
-    if settings.total_steps is not None and settings.total_steps < least:
+    min_steps = training.step + (not settings.export)  # with --export-weights, no further step is needed
+    if settings.total_steps is not None and settings.total_steps < min_steps:
         raise InputError(f"--steps {settings.total_steps}", f"{path} is at step {training.step} already", "ask for more")
     if training.settings.seed != settings.seed:
         law = f"{path} was trained with seed {training.settings.seed}, which gives the order of its data"

@@ -47,12 +47,12 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
     for record in records:
         _check(record, settings, wall_seconds)
     slowest = max(records, key=lambda record: statistics.median(record.step_seconds))
-    spoken = next((record for record in records if record.losses), records[0])
+    with_losses = next((record for record in records if record.losses), records[0])
     return {
         **step_time_fields(plan, settings, slowest.step_seconds),
         "peak_memory_bytes": tuple(record.peak_memory_bytes for record in records),
-        "losses": spoken.losses,
-        "grad_norms": spoken.grad_norms,
+        "losses": with_losses.losses,
+        "grad_norms": with_losses.grad_norms,
         **_communication(records),
         **breakdown(plan.candidate.layout, records),
         "peak_reserved_bytes": _of_all(records, lambda record: record.peak_reserved_bytes),
@@ -97,7 +97,10 @@ def _by_axis(records: Sequence[RankRecord], step: float | None) -> dict[str, flo
     found = [record.exposed_seconds_by_axis for record in records if record.exposed_seconds_by_axis is not None]
     if step is None or len(found) < len(records):
         return None
-    return {axis: statistics.fmean(by.get(axis, 0.0) for by in found) / step for axis in dict.fromkeys(chain(*found))}
+    return {
+        axis: statistics.fmean(seconds_by_axis.get(axis, 0.0) for seconds_by_axis in found) / step
+        for axis in dict.fromkeys(chain(*found))
+    }
 
 
 def _imbalance(layout: Layout, records: Sequence[RankRecord]) -> dict[str, float | None]:
@@ -130,14 +133,14 @@ def warmup_step_count(seconds: Sequence[float]) -> int:
     A step is slower if it exceeds their median by more than three median deviations and by more than the share ``STEADY_SHARE``. At
     most half of the steps; 0 if there are fewer than ``MIN_STEPS``.
     """
-    half = len(seconds) // 2
+    half_count = len(seconds) // 2
     if len(seconds) < MIN_STEPS:
         return 0
-    later = seconds[half:]
+    later = seconds[half_count:]
     median = statistics.median(later)
     deviation = statistics.median(abs(step - median) for step in later)
-    most = median + max(3 * deviation, STEADY_SHARE * median)
-    return next((index for index, step in enumerate(seconds[:half]) if step <= most), half)
+    max_steady_seconds = median + max(3 * deviation, STEADY_SHARE * median)
+    return next((index for index, step in enumerate(seconds[:half_count]) if step <= max_steady_seconds), half_count)
 
 
 def _of_all(records: Sequence[RankRecord], figure: Callable[[RankRecord], T | None]) -> tuple[T, ...]:
@@ -160,8 +163,10 @@ def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> 
             raise Impossible(record.rank, f"rank {record.rank}: {message}")
 
     steps = record.step_seconds
-    wanted = settings.steps if settings.total_steps is None else max(1, len(steps))  # a training may have resumed near its end
-    require(len(steps) == wanted and bool(steps), f"{len(steps)} steps were timed, not {wanted}")
+    expected_steps = (
+        settings.steps if settings.total_steps is None else max(1, len(steps))
+    )  # a training may have resumed near its end
+    require(len(steps) == expected_steps and bool(steps), f"{len(steps)} steps were timed, not {expected_steps}")
     require(min(steps, default=0.0) > 0, f"a step of {min(steps, default=0.0)} s is impossible")
     require(sum(steps) <= wall_seconds, f"its steps add up to {sum(steps):.3g} s, the whole trial took {wall_seconds:.3g} s")
     require((record.peak_memory_bytes or 0) > 0, f"a peak memory of {record.peak_memory_bytes} bytes is impossible")
@@ -181,14 +186,14 @@ def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> 
         record.time is None or abs(parts - (profiled or 0.0)) <= max(PARTS_TOLERANCE * (profiled or 0.0), CLOCKS_SECONDS),
         f"its parts add up to {parts:.4g} s, the profiled step took {profiled} s",
     )
-    waits = None if record.pipeline_waits is None else sum(record.pipeline_waits)
-    alone = sum((record.exposed_seconds_by_axis or {}).values())
+    waiting = None if record.pipeline_waits is None else sum(record.pipeline_waits)
+    exposed_by_axis = sum((record.exposed_seconds_by_axis or {}).values())
     require(
-        0 <= alone <= CLOCK_TOLERANCE * (exposed or 0.0),
-        f"{alone} s of exposed communication by axis do not fit in {exposed} s of it",
+        0 <= exposed_by_axis <= CLOCK_TOLERANCE * (exposed or 0.0),
+        f"{exposed_by_axis} s of exposed communication by axis do not fit in {exposed} s of it",
     )
-    for what, seconds in (("computation", record.compute_seconds), ("waiting", waits)):
+    for subject, seconds in (("computation", record.compute_seconds), ("waiting", waiting)):
         require(
             seconds is None or 0 <= seconds <= CLOCK_TOLERANCE * (profiled or 0.0),
-            f"{seconds} s of {what} do not fit in a step of {profiled} s",
+            f"{seconds} s of {subject} do not fit in a step of {profiled} s",
         )

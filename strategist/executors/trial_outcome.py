@@ -65,13 +65,13 @@ class Finding:
     end: RankEnd
     outcome: Outcome
     message: str
-    own: bool = True
+    is_cause: bool = True
 
     @property
     def severity(self) -> int:
         """0 is the most severe. An own crash comes before a timeout, since ranks that crash leave the others waiting."""
         order = [Outcome.REFUSED, Outcome.OOM, Outcome.NAN, Outcome.CRASH, Outcome.INFRASTRUCTURE, Outcome.TIMEOUT]
-        if not self.own:
+        if not self.is_cause:
             return len(order) + (2 if self.outcome is Outcome.CRASH else 1)
         return order.index(self.outcome) if self.outcome in order else len(order)
 
@@ -102,8 +102,8 @@ def judge(
 
 
 def _failed(plan: Plan, ending: Ending, ends: Sequence[RankEnd], findings: Sequence[Finding], launcher_tail: str) -> Measurement:
-    heard = any(end.phase or end.record or end.exit_code is not None for end in ends)
-    if not heard and ending.deadline is None:
+    any_started = any(end.phase or end.record or end.exit_code is not None for end in ends)
+    if not any_started and ending.deadline is None:
         message = f"the launcher ended with {_exit(ending.exit_code)} before any rank started"
         return _measurement(plan, ending, ends, Outcome.INFRASTRUCTURE, Evidence(message=message, log_tail=launcher_tail))
     worst = min(findings, key=lambda finding: (finding.severity, _when(finding.end), finding.end.rank))
@@ -113,15 +113,15 @@ def _failed(plan: Plan, ending: Ending, ends: Sequence[RankEnd], findings: Seque
         message = f"{_DEADLINE_TEXTS[ending.deadline]}; furthest behind is rank {end.rank}, in {end.phase or 'spawn'}"
     elif message == ENDED_NOTE and ending.deadline in _MEMORY_TEXTS:
         message = _MEMORY_TEXTS[ending.deadline]
-    elif outcome is Outcome.BAD_MEASUREMENT and any(not finding.own for finding in findings):
+    elif outcome is Outcome.BAD_MEASUREMENT and any(not finding.is_cause for finding in findings):
         outcome = Outcome.CRASH  # the rank ended early, and its peers failed with it
-    elif not worst.own and ending.deadline is None and (number := _signal(ending.exit_code)):
+    elif not worst.is_cause and ending.deadline is None and (number := _signal(ending.exit_code)):
         outcome, message = Outcome.INFRASTRUCTURE, f"the launcher was ended by signal {number}"
-    elif not worst.own and ending.deadline is None and _got_sigterm(first := min(ends, key=_when)):
+    elif not worst.is_cause and ending.deadline is None and _got_sigterm(first := min(ends, key=_when)):
         outcome, end = Outcome.INFRASTRUCTURE, first
         message = f"rank {end.rank} was ended by SIGTERM before any other failed: its machine was taken away"
     phase = end.record.phase if end.record else end.phase
-    tail = (end.log_tail or worst.end.log_tail) if heard else launcher_tail
+    tail = (end.log_tail or worst.end.log_tail) if any_started else launcher_tail
     return _measurement(plan, ending, ends, outcome, Evidence(message=message, rank=end.rank, phase=phase, log_tail=tail))
 
 
@@ -151,7 +151,9 @@ def _examine(end: RankEnd, ending: Ending, plan_id: str) -> Finding | None:
     if end.record is not None:
         return _examine_record(end, cut_off, ending, plan_id)
     if cut_off:
-        return Finding(end=end, outcome=_cut_off_outcome(ending), message=ENDED_NOTE, own=ending.deadline is not Deadline.PEERS)
+        return Finding(
+            end=end, outcome=_cut_off_outcome(ending), message=ENDED_NOTE, is_cause=ending.deadline is not Deadline.PEERS
+        )
     if end.problem and end.exit_code in (0, None):
         return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record cannot be read: {end.problem}")
     return _examine_exit(end, ending)
@@ -178,8 +180,8 @@ def _examine_record(end: RankEnd, cut_off: bool, ending: Ending, plan_id: str) -
             return Finding(end=end, outcome=Outcome.OOM, message=record.message)
         if _contains_any(record.message, TIMED_OUT):
             return Finding(end=end, outcome=Outcome.TIMEOUT, message=record.message)
-        own = record.outcome is Outcome.CRASH and not cut_off and not _contains_any(record.message, PEER_LOST)
-        return Finding(end=end, outcome=Outcome.CRASH, message=record.message, own=own)
+        is_cause = record.outcome is Outcome.CRASH and not cut_off and not _contains_any(record.message, PEER_LOST)
+        return Finding(end=end, outcome=Outcome.CRASH, message=record.message, is_cause=is_cause)
     return Finding(end=end, outcome=record.outcome, message=record.message)
 
 
@@ -187,7 +189,7 @@ def _examine_exit(end: RankEnd, ending: Ending) -> Finding:
     """Failure of a rank that left no record and was not ended by a deadline."""
     code, message = end.exit_code, f"left no record and ended with {_exit(end.exit_code)}"
     if code is None:
-        return Finding(end=end, outcome=Outcome.CRASH, message="was ended by the launcher before it left a record", own=False)
+        return Finding(end=end, outcome=Outcome.CRASH, message="was ended by the launcher before it left a record", is_cause=False)
     if code == 0:
         return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=message)
     if code in EXIT_OUTCOMES:
@@ -197,12 +199,12 @@ def _examine_exit(end: RankEnd, ending: Ending) -> Finding:
     if (line := _out_of_memory(end.log_tail)) is not None:
         return Finding(end=end, outcome=Outcome.OOM, message=line)
     if code in TERMINATED:
-        return Finding(end=end, outcome=Outcome.CRASH, message=message, own=False)
+        return Finding(end=end, outcome=Outcome.CRASH, message=message, is_cause=False)
     if code in ABORTED and (line := _last_line_with(end.log_tail, TIMED_OUT)) is not None:  # NCCL's watchdog aborts the rank
         return Finding(end=end, outcome=Outcome.TIMEOUT, message=line)
     if code > 0 and not end.phase:
         return Finding(end=end, outcome=Outcome.INFRASTRUCTURE, message=f"ended with {_exit(code)} before it could read the plan")
-    return Finding(end=end, outcome=Outcome.CRASH, message=message, own=not _contains_any(end.log_tail, PEER_LOST))
+    return Finding(end=end, outcome=Outcome.CRASH, message=message, is_cause=not _contains_any(end.log_tail, PEER_LOST))
 
 
 def _cut_off_outcome(ending: Ending) -> Outcome:

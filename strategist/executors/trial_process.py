@@ -47,14 +47,14 @@ def supervise(
     """
     oom_kills = host_memory.oom_kills()
     watch = Watch(folder, ranks, settings, time.monotonic(), queues=queues, restarts=restarts)
-    with nullcontext() if elsewhere else Place(tag) as place:
-        own = {} if place is None else temporary_files.environment(place.folder)
+    with nullcontext() if elsewhere else TrialMachine(tag) as machine:
+        scratch_variables = {} if machine is None else temporary_files.environment(machine.folder)
         supervisor, deadline = None, None
         try:
             supervisor = start_supervised(
-                command, folder=folder, environment={**environment, **own}, tag=tag, grace_seconds=grace_seconds
+                command, folder=folder, environment={**environment, **scratch_variables}, tag=tag, grace_seconds=grace_seconds
             )
-            deadline = _wait(supervisor, watch, place, on_event)
+            deadline = _wait(supervisor, watch, machine, on_event)
             ended, wall_seconds = watch.ended(), time.monotonic() - watch.begun
         finally:
             at_once = deadline in (Deadline.MEMORY, Deadline.CROWDED)
@@ -70,7 +70,7 @@ def supervise(
     )
 
 
-class Place:
+class TrialMachine:
     """This machine during a trial: its memory is watched, and the trial's temporary files are removed at the end."""
 
     def __init__(self, tag: str) -> None:
@@ -82,7 +82,7 @@ class Place:
         self._shared.look()
         return self._memory.look()
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "TrialMachine":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -126,19 +126,21 @@ def start_supervised(
         raise InputError(f"trial in {folder}", law, "look at free memory, and at ulimit -u") from None
 
 
-def _wait(supervisor: subprocess.Popen[bytes], watch: Watch, place: Place | None, on_event: OnEvent | None) -> Deadline | None:
-    told: Progress | None = None
-    told_at = 0.0
+def _wait(
+    supervisor: subprocess.Popen[bytes], watch: Watch, machine: TrialMachine | None, on_event: OnEvent | None
+) -> Deadline | None:
+    reported: Progress | None = None
+    reported_at = 0.0
     while True:
-        over = supervisor.poll() is not None  # read before the files, so that the last look has all of them
+        has_ended = supervisor.poll() is not None  # read before the files, so that the last look has all of them
         now = time.monotonic()
-        deadline = (place and place.look()) or watch.look(now)
+        deadline = (machine and machine.look()) or watch.look(now)
         if on_event is not None:
             progress = watch.progress(now)
-            if told is None or now - told_at >= EVENT_SECONDS or _moved(progress, told):
+            if reported is None or now - reported_at >= EVENT_SECONDS or _has_advanced(progress, reported):
                 on_event(progress)
-                told, told_at = progress, now
-        if over:
+                reported, reported_at = progress, now
+        if has_ended:
             return None
         if deadline is not None:
             return deadline
@@ -146,8 +148,8 @@ def _wait(supervisor: subprocess.Popen[bytes], watch: Watch, place: Place | None
             supervisor.wait(POLL_SECONDS)
 
 
-def _moved(progress: Progress, told: Progress) -> bool:
-    return (progress.phase, progress.step) != (told.phase, told.step)
+def _has_advanced(progress: Progress, reported: Progress) -> bool:
+    return (progress.phase, progress.step) != (reported.phase, reported.step)
 
 
 def end_supervised(supervisor: subprocess.Popen[bytes] | None, tag: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:

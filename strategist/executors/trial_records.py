@@ -49,21 +49,21 @@ def clear(folder: Path) -> None:
 
 def collect(folder: Path, ranks: int) -> tuple[RankEnd, ...]:
     """The files of each rank."""
-    seen = _signals_seen(folder)
-    return tuple(_collect_rank(folder, rank, seen.get(rank)) for rank in range(ranks))
+    reported_codes = _reported_codes(folder)
+    return tuple(_collect_rank(folder, rank, reported_codes.get(rank)) for rank in range(ranks))
 
 
-def _signals_seen(folder: Path) -> dict[int, int]:
+def _reported_codes(folder: Path) -> dict[int, int]:
     """Signals that ended the supervisors of ranks, by rank, from the launcher's log; without ranks that the launcher ended itself.
 
     A supervisor that is killed takes its rank along and writes no exit code, but the launcher reports it.
     """
     text = b"".join(_ends([folder / "launcher.log.old", folder / "launcher.log"], LOG_BYTES)).decode("utf-8", errors="replace")
-    own = set(_ENDED_BY_LAUNCHER.findall(text))
-    return {int(rank): int(code) for rank, code, process in _REPORTED.findall(text) if process not in own}
+    ended_by_launcher = set(_ENDED_BY_LAUNCHER.findall(text))
+    return {int(rank): int(code) for rank, code, process in _REPORTED.findall(text) if process not in ended_by_launcher}
 
 
-def _collect_rank(folder: Path, rank: int, seen: int | None) -> RankEnd:
+def _collect_rank(folder: Path, rank: int, reported_code: int | None) -> RankEnd:
     path = folder / f"rank-{rank}.json"
     record, problem = None, ""
     if path.exists():
@@ -71,7 +71,7 @@ def _collect_rank(folder: Path, rank: int, seen: int | None) -> RankEnd:
             record = codec.load(RankRecord, path, any_size=True)
         except FileError as error:
             problem = error.message
-    code, when = read_exit(folder, rank) or (seen, None)
+    code, when = read_exit(folder, rank) or (reported_code, None)
     return RankEnd(
         rank=rank, record=record, problem=problem, exit_code=code, ended_at=when,
         phase=_phase(folder, rank), log_tail=log_tail(folder, f"rank-{rank}"),
