@@ -111,26 +111,26 @@ def _start_agent(number: int, order: Order, command: Sequence[str]) -> "subproce
     """The remote shell that runs the agent of one host."""
     name, _, address = order.hosts[number].partition("=")
     agent = replace(order, number=number, address=address or name).words("agent")
-    places = {"{host}": name, "{command}": shlex.join(["env", *variables(os.environ), *agent, *command])}
-    return _spawn([places.get(word, word.replace("{host}", name)) for word in shlex.split(order.remote)])
+    placeholders = {"{host}": name, "{command}": shlex.join(["env", *variables(os.environ), *agent, *command])}
+    return _spawn([placeholders.get(word, word.replace("{host}", name)) for word in shlex.split(order.remote)])
 
 
 def _spawn(words: Sequence[str]) -> "subprocess.Popen[bytes]":
     """Starts a process without the trial's tag, which ends with this one: it must not end with the tagged processes, because it
     has to end others first.
     """
-    ours = {name: value for name, value in os.environ.items() if name != TAG}
-    return subprocess.Popen(words, stdin=subprocess.PIPE, env=ours, preexec_fn=_asked_to_end_with_parent)
+    untagged_environment = {name: value for name, value in os.environ.items() if name != TAG}
+    return subprocess.Popen(words, stdin=subprocess.PIPE, env=untagged_environment, preexec_fn=_terminate_with_parent)
 
 
-def _asked_to_end_with_parent() -> None:
+def _terminate_with_parent() -> None:
     die_with_parent(signal.SIGTERM)
 
 
 def variables(environment: Mapping[str, str]) -> list[str]:
     """Environment of the ranks on a host, as NAME=VALUE; it holds only variables that a trial may get."""
-    ours = (*HOST_VARIABLES, TAG, PARENT)
-    return [f"{name}={value}" for name, value in environment.items() if name not in ours and not name.startswith(RAY)]
+    excluded = (*HOST_VARIABLES, TAG, PARENT)
+    return [f"{name}={value}" for name, value in environment.items() if name not in excluded and not name.startswith(RAY)]
 
 
 def _agent(order: Order, command: Sequence[str]) -> int:
@@ -143,13 +143,13 @@ def _agent(order: Order, command: Sequence[str]) -> int:
     peer, port = _rendezvous(Path(order.folder), number, order.address)
     address = order.address or _address_towards(peer)
     tag = f"host-{number}-of-{order.tag}"
-    theirs = {name: value for name, value in os.environ.items() if name != TOKEN}
-    place = _temporary(order.tag.rsplit(".", 3)[0])
+    inherited = {name: value for name, value in os.environ.items() if name != TOKEN}
+    temporary_folder = _temporary(order.tag.rsplit(".", 3)[0])
     environment = {
         **_interface_variables(address),
-        **theirs,
+        **inherited,
         **_rendezvous_variables(order, number, peer, port),
-        **temporary_files.environment(place),
+        **temporary_files.environment(temporary_folder),
         TAG: tag,
     }
     launched = [*(() if order.each else _torchrun(order, number, address, peer, port)), *command]
@@ -160,7 +160,7 @@ def _agent(order: Order, command: Sequence[str]) -> int:
         return _wait_for(ranks, woken)
     finally:
         end(tag, grace_seconds=0.5)
-        temporary_files.clear(place)
+        temporary_files.clear(temporary_folder)
         mark.unlink(missing_ok=True)
 
 
@@ -243,13 +243,13 @@ def _rendezvous_variables(order: Order, number: int, peer: str, port: int) -> di
     """Variables that tell a command its host's number and the rendezvous; those with the prefix PET are torchrun's."""
     if not order.each:
         return {}
-    told = {"NNODES": str(order.nodes), "NODE_RANK": str(number), "MASTER_ADDR": peer, "MASTER_PORT": str(port)}
-    return {**told, "RDZV_ENDPOINT": f"{peer}:{port}", **{f"PET_{name}": value for name, value in told.items()}}
+    host_variables = {"NNODES": str(order.nodes), "NODE_RANK": str(number), "MASTER_ADDR": peer, "MASTER_PORT": str(port)}
+    return {**host_variables, "RDZV_ENDPOINT": f"{peer}:{port}", **{f"PET_{name}": value for name, value in host_variables.items()}}
 
 
 def _torchrun(order: Order, number: int, address: str, peer: str, port: int) -> tuple[str, ...]:
     """The launcher of this host's ranks."""
-    meeting = (
+    rendezvous_options = (
         (
             "--rdzv-backend=c10d", f"--rdzv-endpoint={peer}:{port}", f"--rdzv-id={order.tag}",
             f"--rdzv-conf=is_host={int(number == 0)}",  # torch would compare the address with that of the host name
@@ -258,28 +258,28 @@ def _torchrun(order: Order, number: int, address: str, peer: str, port: int) -> 
         else (f"--node-rank={number}", f"--master-addr={peer}", f"--master-port={port}")
     )  # fmt: skip
     return (
-        sys.executable, "-m", "torch.distributed.run", f"--nnodes={order.nodes}", *meeting, f"--local-addr={address}",
+        sys.executable, "-m", "torch.distributed.run", f"--nnodes={order.nodes}", *rendezvous_options, f"--local-addr={address}",
         f"--nproc-per-node={order.ranks_per_node}", f"--max-restarts={order.restarts}", "--no-python",
     )  # fmt: skip
 
 
 def _address_towards(peer: str) -> str:
     """Address of the interface of this host that leads to the peer; no packet is sent."""
-    family, _, _, _, place = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as asked:
-        asked.connect(place)
-        return str(asked.getsockname()[0])
+    family, _, _, _, peer_address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(peer_address)
+        return str(probe.getsockname()[0])
 
 
 def _interface_variables(address: str) -> dict[str, str]:
     """Variables that name the interface with this address: gloo would use the one of the host name, which is often the loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             try:
-                known = fcntl.ioctl(asked.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                reply = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             except OSError:  # an interface without an address
                 continue
-            if socket.inet_ntoa(known[20:24]) == address:
+            if socket.inet_ntoa(reply[20:24]) == address:
                 return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name}
     return {}
 
