@@ -40,21 +40,21 @@ def parse(text: str, option: str, study: str = "") -> Address:
     Raises:
         InputError: it is not a valid address, or holds a password.
     """
-    shown = f"{option} {redacted(text)}"
+    subject = f"{option} {redacted(text)}"
     if not is_server(text):
-        raise InputError(shown, "is not an address of a PostgreSQL server", _EXAMPLE)
+        raise InputError(subject, "is not an address of a PostgreSQL server", _EXAMPLE)
     query = parse_qsl(text.partition("?")[2], keep_blank_values=True)
     if ":" in _user(text) or any("password" in key for key, _ in query):
         do = "leave it out, and put it into ~/.pgpass or the variable PGPASSWORD"
-        raise InputError(shown, "holds a password, which other users of the machine could see", do)
+        raise InputError(subject, "holds a password, which other users of the machine could see", do)
     parts = urlsplit(text)
     named = [value for key, value in query if key == "study"]
     name = named[-1] if named else study
     if not _NAME.fullmatch(name):
         law = f"{name!r} names no study: up to 50 letters, digits, dots, dashes and underscores do" if name else "names no study"
-        raise InputError(shown, law, "add ?study=NAME")
+        raise InputError(subject, law, "add ?study=NAME")
     if not parts.path.strip("/"):
-        raise InputError(shown, "names no database", _EXAMPLE)
+        raise InputError(subject, "names no database", _EXAMPLE)
     rest = urlencode([(key, value) for key, value in query if key != "study"], safe="/")
     netloc = parts.netloc
     server = urlunsplit((SCHEMES[0], netloc, parts.path, rest, "")) if netloc else f"{SCHEMES[0]}://{parts.path}?{rest}".rstrip("?")
@@ -103,17 +103,19 @@ def chosen(folder: Path, server: str) -> Address | None:
     known = of_folder(folder)
     if not server:
         return known
-    asked = parse(server, "--ledger", folder.name if known is None else known.study)
-    if known is not None and known != asked:
-        raise InputError(f"--ledger {asked}", f"the ledger of {folder} is {known}", "leave it out, or use a new study folder")
+    server_address = parse(server, "--ledger", folder.name if known is None else known.study)
+    if known is not None and known != server_address:
+        raise InputError(
+            f"--ledger {server_address}", f"the ledger of {folder} is {known}", "leave it out, or use a new study folder"
+        )
     if known is None and (folder / FILE_NAME).exists():
         law = f"the ledger of {folder} is {FILE_NAME} in it"
         raise InputError(
-            f"--ledger {asked}",
+            f"--ledger {server_address}",
             law,
             f"merge it into a new study: strategist study merge {shlex.quote(str(folder))} --into DIR --ledger ADDRESS",
         )
-    return asked
+    return server_address
 
 
 def remember(folder: Path, address: Address) -> None:

@@ -260,11 +260,11 @@ class Ledger:
         number, known = self._place(db, trial.key)
         if known and (known.state is not TrialState.QUEUED or not trial.attempts):
             return False
-        own = known or self._new(db, number, trial.key, trial.plan_json, trial.proposed_by)
-        for place, attempt in enumerate(trial.attempts, start=own.attempt + 1):
-            self._insert_attempt(db, replace(attempt, trial=own.number, attempt=place))
+        row = known or self._new(db, number, trial.key, trial.plan_json, trial.proposed_by)
+        for attempt_number, attempt in enumerate(trial.attempts, start=row.attempt + 1):
+            self._insert_attempt(db, replace(attempt, trial=row.number, attempt=attempt_number))
         state = trial.state if trial.attempts else TrialState.QUEUED
-        self._put(db, replace(own, state=state, attempt=own.attempt + len(trial.attempts)))
+        self._put(db, replace(row, state=state, attempt=row.attempt + len(trial.attempts)))
         return True
 
     def _claim(self, db: Transaction, owner: str, lease_seconds: float, last: int) -> Claim | None:
