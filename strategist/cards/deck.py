@@ -206,7 +206,7 @@ def _shipped_items(folder: Path, texts: tuple[tuple[Path, str], ...]) -> tuple[C
 
     names = (path.relative_to(folder).as_posix() for path, _ in texts)
     key = cache.key_of(cache.version(*PARSER_CODE), *names, *(text for _, text in texts))
-    pairs = zip(cache.kept("cards", key, read), texts, strict=True)
+    pairs = zip(cache.cached("cards", key, read), texts, strict=True)
     return tuple(deserialized(data, canonical_text, Document(str(path), text)) for (data, canonical_text), (path, text) in pairs)
 
 

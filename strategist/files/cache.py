@@ -22,13 +22,13 @@ from strategist.files import outputs
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def kept(name: str, key: str | None, make: Callable[[], Any]) -> Any:
+def cached(name: str, key: str | None, make: Callable[[], Any]) -> Any:
     """Plain data from the cache entry ``name`` if its ``key`` matches; else the result of ``make``, which is then cached."""
     home = folder()
     if home is None or key is None:
         return make()
     place = home / f"{name}.json"
-    if _is_ours(place):
+    if _is_private(place):
         digest, _, content = _read(place).partition(b"\n")
         if digest == _digest(key, content):
             return json.loads(content)
@@ -50,12 +50,12 @@ def key_of(*parts: str | None) -> str | None:
 
 
 @cache
-def version(*places: str) -> str | None:
+def version(*modules: str) -> str | None:
     """Digest of the source code of these modules and packages, because their result for a file depends on it.
 
     None where the code cannot be read.
     """
-    files = [file for place in places for file in (sorted((_PACKAGE / place).rglob("*.py")) or [_PACKAGE / f"{place}.py"])]
+    files = [file for module in modules for file in (sorted((_PACKAGE / module).rglob("*.py")) or [_PACKAGE / f"{module}.py"])]
     try:
         return key_of(*(file.read_text("utf-8") for file in files))
     except (OSError, UnicodeError):
@@ -84,26 +84,26 @@ def _digest(key: str, content: bytes) -> bytes:
     return sha256(key.encode() + b"\n" + content).hexdigest().encode()
 
 
-def _is_ours(place: Path) -> bool:
+def _is_private(path: Path) -> bool:
     """Whether the path is a regular file of the current user."""
     try:
-        status = place.stat()
+        status = path.stat()
     except OSError:
         return False
     return stat.S_ISREG(status.st_mode) and (not hasattr(os, "geteuid") or status.st_uid == os.geteuid())
 
 
-def _read(place: Path) -> bytes:
+def _read(path: Path) -> bytes:
     try:
-        return place.read_bytes()
+        return path.read_bytes()
     except OSError:
         return b""
 
 
-def _write(place: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes) -> None:
     """Writes the entry atomically, so that another process sees the old file or the new one. Errors are ignored."""
-    if os.path.lexists(place) and not _is_ours(place):
+    if os.path.lexists(path) and not _is_private(path):
         return
     with suppress(OSError, FileError):
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        outputs.write(place, content)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        outputs.write(path, content)

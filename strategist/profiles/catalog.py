@@ -29,7 +29,7 @@ def shipped(kind: str, stem: str) -> yaml_file.Document:
     path = profile_path(kind, stem)
     text = yaml_file.read_text(path)
     key = cache.key_of(cache.version("files/yaml_parser", "files/yaml_file"), text)
-    data = cache.kept(f"profiles/{kind}/{stem}", key, lambda: yaml_file.parse(text, path).data)
+    data = cache.cached(f"profiles/{kind}/{stem}", key, lambda: yaml_file.parse(text, path).data)
     return yaml_file.Document.known(path, text, data)
 
 

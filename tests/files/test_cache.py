@@ -38,7 +38,7 @@ def cached(name: str, key: str | None, value: object, computed: list[object]) ->
         computed.append(value)
         return value
 
-    return cache.kept(name, key, compute)
+    return cache.cached(name, key, compute)
 
 
 def test_a_value_is_computed_once_per_key(home: Path) -> None:
@@ -91,7 +91,7 @@ def test_an_unwritable_cache_folder_is_ignored(home: Path, monkeypatch: pytest.M
 def test_concurrent_writers_leave_one_complete_file(home: Path) -> None:
     values = [[number] * 20_000 for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
-        read = list(pool.map(lambda value: cache.kept("a", str(value[0]), lambda: value), values * 4))
+        read = list(pool.map(lambda value: cache.cached("a", str(value[0]), lambda: value), values * 4))
     assert read == values * 4
     digest, _, content = (home / "a.json").read_bytes().partition(b"\n")
     assert len(digest) == 64
