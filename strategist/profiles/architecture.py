@@ -37,8 +37,8 @@ def _activation(data: dict[str, Any], kind: str, gated: bool) -> str:
     name = data.get("hidden_activation") or data.get("hidden_act") or data.get("activation_function")
     if name is None or kind == "gemma":  # transformers reads gemma's "gelu" as gelu_tanh
         return "gelu_tanh" if kind == "gemma" else ""
-    ours = ACTIVATIONS.get(str(name), str(name))
-    return "" if ours == ("silu" if gated else "gelu_tanh") else ours
+    activation = ACTIVATIONS.get(str(name), str(name))
+    return "" if activation == ("silu" if gated else "gelu_tanh") else activation
 
 
 def _rope_scaling(data: dict[str, Any]) -> RopeScaling | None:

@@ -59,7 +59,7 @@ def resolve_model(name: str) -> ResolvedModel:
                 shape=huggingface.from_hub(name), note=f"{name} is read from its config.json on the Hugging Face Hub"
             )
         except InputError as error:
-            raise InputError(error.value, error.law, f"{_alike(name)}{error.do}") from None
+            raise InputError(error.value, error.law, f"{_same_named_preset(name)}{error.do}") from None
     if "/" in name:
         raise InputError(f"--model {name}", "there is no such file or folder", ACCEPTED)
     raise catalog.unknown(f"--model {name}", "is not a known model", name, _all_names(), ACCEPTED)
@@ -96,7 +96,7 @@ def _preset(name: str) -> ResolvedModel | None:
 _TUNED = re.compile(r"([-_](instruct|chat|it|hf|base|v[0-9.]+))+$", re.IGNORECASE)
 
 
-def _alike(hub_id: str) -> str:
+def _same_named_preset(hub_id: str) -> str:
     """``did you mean llama3-8b? Else `` of a copy or a tuned version of a preset's model, by its name; else nothing."""
     aliases = catalog.shipped("models", "names").data["aliases"]
     known = {**{alias.rpartition("/")[2]: preset for alias, preset in aliases.items()}, **{name: name for name in presets()}}

@@ -136,8 +136,8 @@ def _inter(runs: Sequence[NcclRun], usual: Link, intra: Link) -> Link:
     """
     by_nodes = {nodes: [run for run in runs if run.nodes == nodes] for nodes in sorted({run.nodes for run in runs})}
     rates, latencies = {}, {}
-    for nodes, alike in by_nodes.items():
-        shown = _samples(alike, "all_gather", "reduce_scatter") or _samples(alike, "all_reduce")
+    for nodes, same_nodes in by_nodes.items():
+        shown = _samples(same_nodes, "all_gather", "reduce_scatter") or _samples(same_nodes, "all_reduce")
         if shown:
             latencies[nodes], rates[nodes] = fitted(shown)
     if not rates:

@@ -72,19 +72,19 @@ def load_request(path: str | Path) -> Request:
 def request_text(request: Request) -> str:
     """The request as a request file, without default values."""
     plain = Request(model=request.model, gpus=request.gpus)
-    said = {name: value for name, value in asdict(request).items() if value != getattr(plain, name)}
-    said.pop("workload", None)
+    stated_values = {name: value for name, value in asdict(request).items() if value != getattr(plain, name)}
+    stated_values.pop("workload", None)
     workload = {name: value for name, value in asdict(request.workload).items() if value != getattr(plain.workload, name)}
     for name, key, unit in (("host_memory_bytes", "host_memory", "B"), ("node_seconds_between_failures", "node_failures", "s")):
-        if name in said:
-            said[key] = f"{said.pop(name)}{unit}"
-    if "price_per_hour" in said:
-        said["price"] = said.pop("price_per_hour")
-    if "allow" in said:
-        said["allow"] = list(said["allow"])
-    if "without" in said:
-        said["without"] = list(said["without"])
-    return yaml_file.dump({"model": request.model, "gpus": request.gpus, **workload, **said})
+        if name in stated_values:
+            stated_values[key] = f"{stated_values.pop(name)}{unit}"
+    if "price_per_hour" in stated_values:
+        stated_values["price"] = stated_values.pop("price_per_hour")
+    if "allow" in stated_values:
+        stated_values["allow"] = list(stated_values["allow"])
+    if "without" in stated_values:
+        stated_values["without"] = list(stated_values["without"])
+    return yaml_file.dump({"model": request.model, "gpus": request.gpus, **workload, **stated_values})
 
 
 def _fixed(document: yaml_file.Document, settings: Any) -> dict[str, KnobValue]:

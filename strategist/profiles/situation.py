@@ -69,9 +69,9 @@ def _cluster_of_request(cluster: Cluster, request: Request) -> Cluster:
     return replace(cluster, device=device, node_seconds_between_failures=between)
 
 
-def on_cluster(asked: Situation, cluster: Cluster) -> Situation:
+def on_cluster(requested: Situation, cluster: Cluster) -> Situation:
     """The same request on another cluster."""
-    return replace(asked, cluster=cluster, digest=_digest(asked.model, cluster))
+    return replace(requested, cluster=cluster, digest=_digest(requested.model, cluster))
 
 
 def _digest(model: ModelShape, cluster: Cluster) -> str:

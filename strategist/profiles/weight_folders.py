@@ -19,9 +19,9 @@ def check_weights(folder: str, model: ModelShape) -> None:
     """
     found = read_config(Path(os.path.expanduser(folder)))
     for name in (field.name for field in fields(ModelShape) if field.name != "name"):
-        theirs, ours = getattr(found, name), getattr(model, name)
-        if theirs != ours:
-            law = f"are of a model with {name} {theirs}, and the plan's model has {ours}"
+        folder_value, preset_value = getattr(found, name), getattr(model, name)
+        if folder_value != preset_value:
+            law = f"are of a model with {name} {folder_value}, and the plan's model has {preset_value}"
             raise InputError(f"--weights {folder}", law, f"plan with --model {shlex.quote(folder)}")
 
 
