@@ -168,13 +168,18 @@ def export_plan(
     ):
         other = do if grave[0].startswith("layout.") else "change the request, or export to another format: plan --show backends"
         raise InputError(f"plan {plan.id}", outside[grave[0]], other)
-    said = supported(plan, limits, facts)
-    if left := limits.refusals(said.candidate, plan.model, plan.workload, facts):
-        raise InputError(f"plan {plan.id}", left[0], do)
+    supported_plan = supported(plan, limits, facts)
+    if refusals := limits.refusals(supported_plan.candidate, plan.model, plan.workload, facts):
+        raise InputError(f"plan {plan.id}", refusals[0], do)
     refused = limits.refusals(plan.candidate, plan.model, plan.workload, facts)
     because = reasons(plan, load_cards(cards, without))
     written = chosen.write(
-        said, {name: text for name, text in because.items() if value_of(said.candidate, name) == value_of(plan.candidate, name)}
+        supported_plan,
+        {
+            name: text
+            for name, text in because.items()
+            if value_of(supported_plan.candidate, name) == value_of(plan.candidate, name)
+        },
     )
     written = written.with_inputs(inputs)
     shipped = {file.name for file in options.files}

@@ -65,12 +65,14 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
     plan = about.plans[0] if isinstance(about, Answer) else about
     check_legal(plan)
     deck, known = deck_of(plan, cards, without), load_calibration(calibration)
-    asked = situation_of(plan, about.request if isinstance(about, Answer) else request_of(plan))
-    named = _named(asked)
-    answer = about if isinstance(about, Answer) else planner.answer(asked.request, deck=deck, calibration=known) if named else None
+    requested = situation_of(plan, about.request if isinstance(about, Answer) else request_of(plan))
+    named = _named(requested)
+    answer = (
+        about if isinstance(about, Answer) else planner.answer(requested.request, deck=deck, calibration=known) if named else None
+    )
     first = answer is not None and answer.plans[:1] == (plan,)
-    again = asked.request if first else replace(asked.request, fix=dict(_fixed(plan)))
-    space, no_space = _space(asked, deck, known)
+    plan_request = requested.request if first else replace(requested.request, fix=dict(_fixed(plan)))
+    space, no_space = _space(requested, deck, known)
     simulated_step, ranks, no_timeline = _simulated(plan, known)
     instants, traffic = _step(plan, known)
     others = () if answer is None else tuple(other for other in answer.plans if other.candidate != plan.candidate)
@@ -87,19 +89,19 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
         no_timeline=no_timeline,
         space=space,
         no_space=no_space,
-        command=plan_command(again) if named else (),
+        command=plan_command(plan_request) if named else (),
         instants=instants,
         traffic=traffic,
     )
 
 
-def _named(asked: Situation) -> bool:
+def _named(requested: Situation) -> bool:
     """Whether the names in the request resolve here to the plan's model and cluster."""
     try:
-        found = situation(asked.request)
+        found = situation(requested.request)
     except StrategistError:  # a file that is missing here, or a model that only the plan file describes
         return False
-    return (found.model, found.cluster) == (asked.model, asked.cluster)
+    return (found.model, found.cluster) == (requested.model, requested.cluster)
 
 
 def _fixed(plan: Plan) -> Iterator[tuple[str, bool | int | str]]:
@@ -109,15 +111,15 @@ def _fixed(plan: Plan) -> Iterator[tuple[str, bool | int | str]]:
             yield name, value_of(plan.candidate, name)
 
 
-def _space(asked: Situation, deck: Deck, calibration: Calibration | None) -> tuple[Space | None, str]:
+def _space(requested: Situation, deck: Deck, calibration: Calibration | None) -> tuple[Space | None, str]:
     """The candidates of the space; or None and the reason why there are none to show."""
     from strategist.search.downsampling import overview
 
     try:
-        found = planner.enumerated(asked, deck=deck, calibration=calibration)
+        found = planner.enumerated(requested, deck=deck, calibration=calibration)
     except InputError as error:  # a back end may refuse the model of an edited plan
         return None, str(error)
-    return overview(found, asked.request.workload.tokens_per_step), ""
+    return overview(found, requested.request.workload.tokens_per_step), ""
 
 
 def _simulated(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | None, tuple[RankMemory, ...], str]:
@@ -128,14 +130,14 @@ def _simulated(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | 
     from strategist.report.simulated_timeline import timeline
 
     pp = plan.candidate.layout.pp
-    alike = (RankMemory(ranks=tuple(range(pp)), layers=-(-plan.model.layers // pp), memory=plan.estimate.memory),)
+    stage_memories = (RankMemory(ranks=tuple(range(pp)), layers=-(-plan.model.layers // pp), memory=plan.estimate.memory),)
     if plan.candidate.knobs.offload == "streamed" and not plan.cluster.groups:
         found, rounds = planner.simulated_round(plan, calibration)
-        return timeline(found, rounds), alike, ""
+        return timeline(found, rounds), stage_memories, ""
     try:
         found = planner.simulated_step(plan, calibration)
     except InputError as error:
-        return None, alike, f"{error.law[0].upper()}{error.law[1:]}."
+        return None, stage_memories, f"{error.law[0].upper()}{error.law[1:]}."
     columns = table([row_of(plan.candidate, plan.accumulation)])
     by = stack_of_plan(plan)
     known = factors(calibration, plan.cluster, by)

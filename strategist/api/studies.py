@@ -112,8 +112,8 @@ def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool
     if engine is not None and shadow:
         raise InputError(f"engine {type(engine).__name__.lower()}", "starts whole trials", "leave out --shadow")
     if program is None:
-        ours = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study, engine=engine or TORCHRUN)
-        return SimulateFirstExecutor(inner=ours)
+        own_executor = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study, engine=engine or TORCHRUN)
+        return SimulateFirstExecutor(inner=own_executor)
     if shadow:
         raise InputError("--shadow", f"is of strategist's own trainer, and {program.name} is another", "leave it out")
     if goals.of_memory and not program.metrics.tells_memory:
