@@ -52,11 +52,11 @@ def refit(columns: CaseColumns, start: Mapping[str, Calibration] | None = None) 
     timed = _timed(columns)
     whole = _fit(found, ANY_STACK, timed, NEUTRAL, start)
     for family in sorted({case.stack.family for case in timed.cases}):
-        alike = timed.take(at for at, case in enumerate(timed.cases) if case.stack.family == family)
-        common = _fit(found, family_name(family), alike, whole, start)
-        for stack in sorted({case.stack.name for case in alike.cases}):
-            own = alike.take(at for at, case in enumerate(alike.cases) if case.stack.name == stack)
-            _fit(found, stack, own, common, start)
+        same_family = timed.take(at for at, case in enumerate(timed.cases) if case.stack.family == family)
+        common = _fit(found, family_name(family), same_family, whole, start)
+        for stack in sorted({case.stack.name for case in same_family.cases}):
+            stack_cases = same_family.take(at for at, case in enumerate(same_family.cases) if case.stack.name == stack)
+            _fit(found, stack, stack_cases, common, start)
     return tuple(found)
 
 
@@ -76,20 +76,20 @@ def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
     timed = [(record.plan, record.measurement.time) for record in trials if record.measurement.time]
     if not timed:
         return replace(published, stack=NATIVE.name)
-    beside = median(sum(time.get(part, 0.0) for part in UNPRICED_PARTS) for _, time in timed)
-    slower = {part: median(each) for part, each in _kernels_beside_price(timed).items()}
+    unpriced_seconds = median(sum(time.get(part, 0.0) for part in UNPRICED_PARTS) for _, time in timed)
+    slower = {part: median(each) for part, each in _measured_to_priced_kernels(timed).items()}
     compute = max(slower["matmul"], 1.0)
     calibration = replace(
         published.calibration,
         compute=compute,
         attention=slower["attention"] / compute,
         memory_bound=slower["memory_bound"] / compute,
-        overhead_seconds=beside,
+        overhead_seconds=unpriced_seconds,
     )
     return replace(published, stack=NATIVE.name, calibration=calibration)
 
 
-def _kernels_beside_price(trials: Sequence[tuple[Plan, dict[str, float]]]) -> dict[str, list[float]]:
+def _measured_to_priced_kernels(trials: Sequence[tuple[Plan, dict[str, float]]]) -> dict[str, list[float]]:
     """Measured over priced seconds of each kind of kernel, of plans whose states all lie on the device."""
     found: dict[str, list[float]] = {part: [] for part in KERNELS}
     for plan, time in trials:
@@ -105,8 +105,8 @@ def common_factors(cases: Sequence[Case], family: str, start: Mapping[str, Calib
     """Factors of the stacks of one family, as ``refit`` finds them."""
     timed = columns_of([case for case in cases if case.fits_times])
     whole = _fit([], ANY_STACK, timed, NEUTRAL, start)
-    alike = timed.take(at for at, case in enumerate(timed.cases) if case.stack.family == family)
-    return _fit([], family_name(family), alike, whole, start)
+    same_family = timed.take(at for at, case in enumerate(timed.cases) if case.stack.family == family)
+    return _fit([], family_name(family), same_family, whole, start)
 
 
 def own_factors(cases: Sequence[Case], common: Calibration) -> Calibration:

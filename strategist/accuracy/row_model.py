@@ -104,34 +104,34 @@ def _adapted(known: ModelShape, row: Row) -> ModelShape:
 
 
 def _from_row(row: Row) -> ModelShape:
-    hidden, told = row.hidden or 0, row.settings
+    hidden, settings = row.hidden or 0, row.settings
     matrices = 3 if _gated(row) else 2
     heads = row.heads or max(1, hidden // 128)
-    ffn = row.ffn or _setting(told, "ffn_hidden_size") or (4 * hidden if matrices == 2 else int(8 * hidden / 3 / 64) * 64)
-    vocab = row.vocab or _setting(told, "vocab_size") or _stated_vocabulary(row) or _usual_vocabulary(row)
+    ffn = row.ffn or _setting(settings, "ffn_hidden_size") or (4 * hidden if matrices == 2 else int(8 * hidden / 3 / 64) * 64)
+    vocab = row.vocab or _setting(settings, "vocab_size") or _stated_vocabulary(row) or _usual_vocabulary(row)
     layers = row.layers or _layers(row, hidden, matrices * ffn, vocab)
     tied = _states_tied(row)
-    modern = told.get("normalization", "RMSNorm" if matrices == 3 and not told else "").lower() == "rmsnorm"
-    rotary = told.get("position_embedding_type", "rope" if modern else "learned") != "learned"
-    biases = matrices == 2 and bool(BIASED_FAMILIES.search(row.model)) and "disable_bias_linear" not in told
-    latent = _latent_attention(told)
+    modern = settings.get("normalization", "RMSNorm" if matrices == 3 and not settings else "").lower() == "rmsnorm"
+    rotary = settings.get("position_embedding_type", "rope" if modern else "learned") != "learned"
+    biases = matrices == 2 and bool(BIASED_FAMILIES.search(row.model)) and "disable_bias_linear" not in settings
+    latent = _latent_attention(settings)
     return ModelShape(
         name=row.model,
-        layers=layers + _setting(told, "mtp_num_layers"),
+        layers=layers + _setting(settings, "mtp_num_layers"),
         hidden_size=hidden,
         heads=heads,
         kv_heads=row.kv_heads or heads,
-        head_size=_head_size(told, latent) or max(1, hidden // heads),
+        head_size=_head_size(settings, latent) or max(1, hidden // heads),
         ffn_size=ffn,
         vocab_size=vocab,
         ffn_matrices=matrices,
-        tied_embeddings=matrices == 2 or bool(told.get("num_layers")) if tied is None else tied,
+        tied_embeddings=matrices == 2 or bool(settings.get("num_layers")) if tied is None else tied,
         qkv_bias=biases,
         output_bias=biases,
         ffn_bias=biases,
         norm="rms" if modern else "layer",
         learned_positions=0 if rotary else row.seq_len or 0,
-        moe=_experts(row, ffn, told) if row.experts else None,
+        moe=_experts(row, ffn, settings) if row.experts else None,
         mla=latent,
     )
 
@@ -147,38 +147,38 @@ def _gated(row: Row) -> bool:
     return bool(named) and (llama or row.ffn is None or row.ffn != 4 * (row.hidden or 0))
 
 
-def _head_size(told: dict[str, str], latent: MLAShape | None) -> int:
+def _head_size(settings: dict[str, str], latent: MLAShape | None) -> int:
     """Head size as published; for latent attention, that of queries and keys. 0 if not published."""
-    return latent.nope_head_size + latent.rope_head_size if latent else _setting(told, "kv_channels")
+    return latent.nope_head_size + latent.rope_head_size if latent else _setting(settings, "kv_channels")
 
 
-def _latent_attention(told: dict[str, str]) -> MLAShape | None:
-    if "multi_latent_attention" not in told:
+def _latent_attention(settings: dict[str, str]) -> MLAShape | None:
+    if "multi_latent_attention" not in settings:
         return None
     usual = {"kv_lora_rank": 512, "qk_pos_emb_head_dim": 64, "qk_head_dim": 128, "v_head_dim": 128}
-    key_value, rope, nope, value = (_setting(told, name) or size for name, size in usual.items())
-    query = _setting(told, "q_lora_rank")
+    key_value, rope, nope, value = (_setting(settings, name) or size for name, size in usual.items())
+    query = _setting(settings, "q_lora_rank")
     return MLAShape(query_rank=query, key_value_rank=key_value, rope_head_size=rope, nope_head_size=nope, value_head_size=value)
 
 
-def _experts(row: Row, ffn: int, told: dict[str, str]) -> MoEShape:
+def _experts(row: Row, ffn: int, settings: dict[str, str]) -> MoEShape:
     """The experts; ``ffn`` is the width of one expert unless the row states another one."""
-    width = _setting(told, "moe_ffn_hidden_size") or max(1, int(number(EXPERT_WIDTH, row.notes) or ffn))
-    shared = _setting(told, "moe_shared_expert_intermediate_size") / width or number(SHARED_EXPERTS, row.notes) or 0
-    dense = re.match(r"\(\[0\]\*([0-9]+)", told.get("moe_layer_freq", ""))
+    width = _setting(settings, "moe_ffn_hidden_size") or max(1, int(number(EXPERT_WIDTH, row.notes) or ffn))
+    shared = _setting(settings, "moe_shared_expert_intermediate_size") / width or number(SHARED_EXPERTS, row.notes) or 0
+    dense = re.match(r"\(\[0\]\*([0-9]+)", settings.get("moe_layer_freq", ""))
     return MoEShape(
         experts=row.experts or 1,
         experts_per_token=row.topk or 1,
         expert_ffn_size=width,
         shared_experts=round(shared),
         first_dense_layers=int(dense[1]) if dense else int(number(DENSE_FIRST, row.notes) or 0),
-        router_balance_bias="moe_router_enable_expert_bias" in told,
+        router_balance_bias="moe_router_enable_expert_bias" in settings,
     )
 
 
-def _setting(told: dict[str, str], name: str) -> int:
+def _setting(settings: dict[str, str], name: str) -> int:
     """An integer setting; 0 if it is missing."""
-    value = told.get(name, "")
+    value = settings.get(name, "")
     return int(value) if value.isdecimal() else 0
 
 

@@ -27,7 +27,7 @@ from strategist.accuracy.text_columns import (
     NO_SYNC,
     OFFLOAD,
     OPTIMIZERS,
-    PRECISION_TOLD,
+    PRECISION_WORDS,
     PURE_HALF,
     RAN_BATCH,
     RANKS,
@@ -140,7 +140,7 @@ def batch_of(row: Row, layout: Layout, devices: int) -> Batch:
         Skipped: the sequence length is not stated, neither batch nor layout is stated, or there are fewer sequences than ranks.
     """
     seq_len = row.seq_len or int(number(SEQUENCE, row.notes) or 0)
-    ranks, told = layout.data_ranks, number(ACCUMULATION, row.notes)
+    ranks, accumulation = layout.data_ranks, number(ACCUMULATION, row.notes)
     whole = int(number(RAN_BATCH, row.notes) or row.global_batch or 0)
     if not seq_len or not (whole or row.micro_batch or row.tp):
         raise Skipped(Skip.NO_BATCH)
@@ -150,12 +150,12 @@ def batch_of(row: Row, layout: Layout, devices: int) -> Batch:
     micro = row.micro_batch or 0
     by_default = layout.pp if MICRO_BATCH_A_STAGE.search(row.notes) else None
     if not micro and whole and (pieces := number(MICRO_BATCHES, row.notes) or by_default):
-        micro = max(1, round(whole / (ranks * pieces * (told or 1))))
+        micro = max(1, round(whole / (ranks * pieces * (accumulation or 1))))
     if not micro:
         one = layout.pp > 1 or first(STACKS, row.text, "torch") in ONE_SEQUENCE
         micro = 1 if one or not whole else max(1, whole // ranks)
-    stated = row.seq_len is not None and bool(whole or (row.micro_batch and told))
-    whole = whole or int(micro * ranks * (told or layout.pp))
+    stated = row.seq_len is not None and bool(whole or (row.micro_batch and accumulation))
+    whole = whole or int(micro * ranks * (accumulation or layout.pp))
     if whole < micro * ranks:
         raise Skipped(Skip.NO_BATCH)
     return Batch(seq_len=seq_len, micro=micro, whole=whole, accumulation=max(1, round(whole / (ranks * micro))), stated=stated)
@@ -163,7 +163,7 @@ def batch_of(row: Row, layout: Layout, devices: int) -> Batch:
 
 def workload_of(row: Row, model: ModelShape, batch: Batch, stack: Stack) -> Workload:
     """The workload: what is trained, and in which precision."""
-    unsaid = first(PRECISION_TOLD, row.notes, "fp16" if "V100" in row.gpu else "bf16")
+    unsaid = first(PRECISION_WORDS, row.notes, "fp16" if "V100" in row.gpu else "bf16")
     precision = {"fp8": "bf16", "": unsaid}.get(row.precision, row.precision)
     if precision == "bf16" and PURE_HALF.search(row.text):
         precision = "bf16-true"

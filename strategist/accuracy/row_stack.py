@@ -7,7 +7,7 @@ from strategist.accuracy.row import Row
 from strategist.accuracy.text_columns import (
     ADAPTERS,
     ATTENTION,
-    ATTENTION_TOLD,
+    ATTENTION_WORDS,
     CHUNKED_LOSS,
     DEFAULT_LOSS_CHUNKS,
     DEFAULT_TILE_TOKENS,
@@ -25,8 +25,8 @@ from strategist.accuracy.text_columns import (
     MASTER_AWAY,
     RECOMPUTE,
     RECOMPUTE_FLAGS,
-    RECOMPUTE_TOLD,
     RECOMPUTE_USUAL,
+    RECOMPUTE_WORDS,
     RECOMPUTED_MODULES,
     RESIDUAL_AWAY,
     STACKS,
@@ -51,7 +51,7 @@ DEFAULT_VOCABULARY, DEFAULT_HIDDEN = 128256, 4096
 def stack_of(row: Row) -> Stack:
     """The framework's profile with the kernels and gradients that the row states."""
     stack = load_stack(first(STACKS, row.text, "torch"))
-    attention = first(ATTENTION, row.flash_attention, first(ATTENTION_TOLD, row.text, stack.attention))
+    attention = first(ATTENTION, row.flash_attention, first(ATTENTION_WORDS, row.text, stack.attention))
     if recomputed(row) == "core_attention":
         attention = "flash"  # attention scores are recomputed instead of saved, as flash attention does
     changes: dict[str, str | float | bool] = {"attention": attention}
@@ -110,14 +110,14 @@ def _saved_share(row: Row, again: frozenset[str]) -> float:
 
 def _loss(row: Row, usual: Loss) -> Loss:
     """The framework's loss, in the chunks that the row states."""
-    said = plain(row.text)
-    if FUSED_LOSS.search(said):
+    row_text = plain(row.text)
+    if FUSED_LOSS.search(row_text):
         return replace(usual, fused=True, chunks=1.0, chunk_tokens=_fused_tokens(row), logit_bytes=HALF_LOGIT_BYTES)
     if chunks := number(HEAD_CHUNKS, row.notes):
         return replace(usual, chunks=chunks)
-    if WHOLE_LOSS.search(said):
+    if WHOLE_LOSS.search(row_text):
         return replace(usual, chunks=1.0, chunk_tokens=0.0)
-    if (chunks := number(LOSS_CHUNKS, row.notes)) or CHUNKED_LOSS.search(said):
+    if (chunks := number(LOSS_CHUNKS, row.notes)) or CHUNKED_LOSS.search(row_text):
         own = usual.chunks > 1 or usual.chunk_tokens
         return usual if own else replace(usual, chunks=chunks or DEFAULT_LOSS_CHUNKS, kept_logit_bytes=HALF_LOGIT_BYTES)
     return usual
@@ -141,4 +141,4 @@ def recomputed(row: Row) -> str:
     if mode == "core_attention" and modules:
         others = set(modules[1].replace("'", "").replace(" ", "").split(",")) - {"", "core_attn"}
         return "selective" if others else mode
-    return mode or first(RECOMPUTE_TOLD, row.notes, first(RECOMPUTE_USUAL, row.text, ""))
+    return mode or first(RECOMPUTE_WORDS, row.notes, first(RECOMPUTE_USUAL, row.text, ""))

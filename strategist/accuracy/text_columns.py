@@ -120,7 +120,7 @@ ATTENTION = _words(
 )
 """Values of the column on attention kernels, matched at their start."""
 
-ATTENTION_TOLD = _words(
+ATTENTION_WORDS = _words(
     (r"no flash[ -]?att|flash[_ -]?att(entio)?n?\s*=\s*(false|0)|math backend|transformer-impl=local", "unfused"),
     (r"flash[_ -]?att|\bfa[23]?\b|flexattn|flex attention", "flash"),
 )
@@ -148,7 +148,7 @@ RECOMPUTE = _words(
 )
 """Values of the column on activation checkpointing."""
 
-RECOMPUTE_TOLD = _words(
+RECOMPUTE_WORDS = _words(
     (
         r"(?:no|without) (-*)?(gradient|activation|full)?[ _]?(checkpoint|recomput)"
         r"|(?:activation|gradient)[_ ]checkpointing:? (false|off)|disable_gradient_checkpointing",
@@ -200,7 +200,7 @@ OPTIMIZERS = _words(
 )
 
 IN_BACKWARD = _pattern(r"optimizer[_ ]in[_ ]b(ack)?wd|optimizer_in_backward|optimizer step into backward")
-PRECISION_TOLD = _words((r"\bdtype:? fp32\b", "fp32"), (r"\bdtype:? bf16\b", "bf16"), (r"\bdtype:? fp16\b", "fp16"))
+PRECISION_WORDS = _words((r"\bdtype:? fp32\b", "fp32"), (r"\bdtype:? bf16\b", "bf16"), (r"\bdtype:? fp16\b", "fp16"))
 
 HALF_REDUCE = _pattern(
     r"grad-reduce-in-bf16=true|(bf16|fp16) (gradient )?reduc|gradients? (are )?reduced in (bf16|fp16)|MP Mode PURE"

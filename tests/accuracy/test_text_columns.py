@@ -12,7 +12,7 @@ from strategist.accuracy.text_columns import (
     RAN_BATCH,
     RANKS,
     RECOMPUTE,
-    RECOMPUTE_TOLD,
+    RECOMPUTE_WORDS,
     STACKS,
     TRAIN,
     TRAINED,
@@ -98,7 +98,7 @@ def test_activation_checkpointing_column(cell, mode):
     ],
 )
 def test_activation_checkpointing_notes(text, mode):
-    assert first(RECOMPUTE_TOLD, text, "") == mode
+    assert first(RECOMPUTE_WORDS, text, "") == mode
 
 
 @pytest.mark.parametrize(
