@@ -198,12 +198,12 @@ def default_values(command: Parser, path: tuple[str, ...], heard: Sequence[Sourc
     for source in heard:
         if isinstance(source, File):
             source.check(command, path)
-    found = tuple(_stands(command, path, heard))
+    found = tuple(_configured_defaults(command, path, heard))
     has_file = any(one.name == "request" for one in found)
     return tuple(one for one in found if not (has_file and one.name in REQUEST))
 
 
-def _stands(command: Parser, path: tuple[str, ...], heard: Sequence[Source]) -> Iterator[OptionDefault]:
+def _configured_defaults(command: Parser, path: tuple[str, ...], heard: Sequence[Source]) -> Iterator[OptionDefault]:
     for name, action in _options(command).items():
         if found := [value for source in heard if (value := source.find(path, action))]:
             (value, place), *rest = found

@@ -28,10 +28,10 @@ def run(options: argparse.Namespace) -> int:
     for finding in found:
         render.line(str(finding))
     counts = Counter(finding.level for finding in found)
-    said = [
+    lines = [
         f"{counts[level]} {level.value}{'s' if counts[level] > 1 else ''}"
         for level in (Level.ERROR, Level.WARNING)
         if counts[level]
     ]
-    render.line(", ".join(said) if said else "nothing is wrong")
+    render.line(", ".join(lines) if lines else "nothing is wrong")
     return FAILED if failed else 0

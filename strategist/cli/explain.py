@@ -28,11 +28,11 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the explanation."""
-    asked = [_setting(text) for text in options.why_not]
-    if len(asked) > 1:
+    settings = [_setting(text) for text in options.why_not]
+    if len(settings) > 1:
         raise InputError(f"--why-not {' '.join(options.why_not)}", "one value is compared at a time", "ask for each by itself")
     plan = codec.load(Plan, options.plan)
-    for name, value in asked:
+    for name, value in settings:
         alternative = api.why_not(plan, name, value, **_deciding(options))
         if options.json:
             render.show_json(alternative)

@@ -35,5 +35,7 @@ def goals(options: argparse.Namespace, request: Request) -> Goals | None:
     given = {name: getattr(options, name) for name in ("headroom", "least_tokens_per_second", "most_cost")}
     if options.pareto is None and not any(value is not None for value in given.values()):
         return None
-    beside = () if options.pareto is None else tuple(name.strip() for name in options.pareto.split(","))
-    return Goals(objectives=(request.objective, *beside), **{name: value for name, value in given.items() if value is not None})
+    other_objectives = () if options.pareto is None else tuple(name.strip() for name in options.pareto.split(","))
+    return Goals(
+        objectives=(request.objective, *other_objectives), **{name: value for name, value in given.items() if value is not None}
+    )

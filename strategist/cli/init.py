@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     from strategist.report.summary import answer_summary
 
     name = "request.yaml" if outputs.is_stream(path) else path
-    request = _asked()
+    request = _prompted_request()
     render.write(path, HEAD.format(name=name) + api.request_text(request), force=options.force)
     answer = api.plan(request)
     render.show(answer_summary(answer))
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if answer.plans else FAILED
 
 
-def _asked() -> Request:
+def _prompted_request() -> Request:
     base = Workload()
     questions = (
         Question(text="Model: a size such as 32b, a preset, a config.json or a Hub id", default="8b", check=api.model),

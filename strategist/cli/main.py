@@ -110,11 +110,11 @@ def _run(arguments: list[str]) -> int:
     called = next((item for item in arguments if not item.startswith("-")), "")
     asks = HELP.intersection(arguments)
     parser = whole_parser([called], COMMANDS if asks or called not in COMMANDS else [called])
-    whole, stands = (
+    all_arguments, configured = (
         (arguments, ()) if asks else config_sources.with_default_values(parser, arguments, config_sources.sources(COMMANDS))
     )
     try:
-        parsed = parser.parse_args(whole, argparse.Namespace(arguments=whole, typed=arguments))
+        parsed = parser.parse_args(all_arguments, argparse.Namespace(arguments=all_arguments, typed=arguments))
         if "command" not in parsed:
             parser.print_help()
             return USER_ERROR if arguments else 0
@@ -128,7 +128,7 @@ def _run(arguments: list[str]) -> int:
             raise UnknownOptionError(error.option, called, f"it is an option of {see}") from None
         raise
     except StrategistError as error:
-        for value in stands:
+        for value in configured:
             if value.option in str(error):
                 error.add_note(f"({value.option} comes from {value.source})")
         raise

@@ -92,9 +92,9 @@ class Parser(argparse.ArgumentParser):
 
     def exclusive_options(self, name: str) -> set[str]:
         """Spellings of an option, and of the options that exclude it."""
-        alike = [action for action in self._actions if action.dest == name]
-        groups = (group._group_actions for group in self._mutually_exclusive_groups if alike[0] in group._group_actions)
-        return {option for action in [*alike, *chain(*groups)] for option in action.option_strings}
+        same_dest = [action for action in self._actions if action.dest == name]
+        groups = (group._group_actions for group in self._mutually_exclusive_groups if same_dest[0] in group._group_actions)
+        return {option for action in [*same_dest, *chain(*groups)] for option in action.option_strings}
 
     def subcommands(self, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "Parser"]]:
         """This parser and all subcommands, with the words of their names."""

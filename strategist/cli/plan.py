@@ -75,9 +75,9 @@ def run(options: argparse.Namespace) -> int:
     if written:
         export.print_missing(written)
         export.write_files(written, options.job_output, force=options.force, quiet=options.json)
-    for place in (options.output, options.job_output):
-        if place and not chosen:
-            render.print_note(f"nothing fits, so {place} is not written; the answer says what would")
+    for path in (options.output, options.job_output):
+        if path and not chosen:
+            render.print_note(f"nothing fits, so {path} is not written; the answer says what would")
     if options.check:
         return verdict_code(_verdict(answer, options.plan))
     return 0 if chosen else FAILED
@@ -97,8 +97,8 @@ def _format(options: argparse.Namespace, request: Request) -> str:
         raise InputError(given or "--job-output -", "no folder is named for the files", "add --job-output DIR")
     name = written or (request.backend if request.backend in api.formats() else "")
     if not name:
-        asked = f"{given} --job-output {options.job_output}".strip()
-        raise InputError(asked, "no format is named", f"add --to with one of {', '.join(api.formats())}")
+        options_text = f"{given} --job-output {options.job_output}".strip()
+        raise InputError(options_text, "no format is named", f"add --to with one of {', '.join(api.formats())}")
     return name
 
 
@@ -122,15 +122,15 @@ def _show(answer: Answer, options: argparse.Namespace, shown: Sequence[str]) -> 
     if options.json:
         render.show_json(answer)
         return
-    said = api.in_language(answer, options.lang, cards=options.cards)
+    translated = api.in_language(answer, options.lang, cards=options.cards)
     if shown:
         from strategist.report.answer import answer_report  # 50 ms of rich that --json does without
 
-        render.show(answer_report(said, shown, options.plan))
+        render.show(answer_report(translated, shown, options.plan))
     else:
         from strategist.report.summary import answer_summary
 
-        render.show(answer_summary(said, deck_options.words(options)))
+        render.show(answer_summary(translated, deck_options.words(options)))
 
 
 def _chosen(answer: Answer, rank: int) -> Plan | None:

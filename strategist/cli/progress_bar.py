@@ -20,28 +20,28 @@ def shown() -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    over, begun = threading.Event(), time.monotonic()
-    drawing = threading.Thread(target=_draw, args=(over, begun), daemon=True)
+    finished, begun = threading.Event(), time.monotonic()
+    drawing = threading.Thread(target=_draw, args=(finished, begun), daemon=True)
     drawing.start()
     try:
         yield
     finally:
-        over.set()
+        finished.set()
         drawing.join()
         render.status("")
 
 
-def _draw(over: threading.Event, begun: float) -> None:
-    if over.wait(SILENT_SECONDS) or not render.has_screen():
+def _draw(finished: threading.Event, begun: float) -> None:
+    if finished.wait(SILENT_SECONDS) or not render.has_screen():
         return
-    while not over.wait(EVERY_SECONDS):
+    while not finished.wait(EVERY_SECONDS):
         render.status(words(progress.under_way(), time.monotonic(), begun))
 
 
 def words(stages: tuple[progress.Stage, ...], now: float, begun: float) -> str:
     """Progress and remaining time, assuming equal parts; elapsed time if nothing is known."""
-    counts = ", ".join(f"{each.done} of {each.total} {each.what}" for each in stages)
-    if note := next((each.note for each in stages if each.note), ""):
+    counts = ", ".join(f"{stage.done} of {stage.total} {stage.what}" for stage in stages)
+    if note := next((stage.note for stage in stages if stage.note), ""):
         return f"{counts}, {note}"
     share = progress.share_done(stages)
     if not share:

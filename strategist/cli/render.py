@@ -27,7 +27,7 @@ ASCII = str.maketrans({"█": "#", "·": ".", "•": "+", "…": "~"})
 """Stand-ins for terminals that show ASCII only."""
 
 _ERASE = "\r\x1b[2K"
-_SAID_BY = "strategist: "
+_MESSAGE_PREFIX = "strategist: "
 _PRINTING = threading.Lock()
 _drawn: list[str] = []
 """The progress line below the output, if there is one."""
@@ -185,14 +185,14 @@ def print_error(error: object) -> None:
 
 def status_width() -> int:
     """Width of the line that :func:`status` draws, in characters."""
-    return (os.get_terminal_size(sys.stderr.fileno()).columns or DEFAULT_WIDTH) - len(_SAID_BY) - 1
+    return (os.get_terminal_size(sys.stderr.fileno()).columns or DEFAULT_WIDTH) - len(_MESSAGE_PREFIX) - 1
 
 
 def status(text: str) -> None:
     """Draws a progress line in place of the previous one; the next output replaces it, and an empty text removes it."""
     with _PRINTING:
         if text:
-            sys.stderr.write(f"{_ERASE}{_SAID_BY}{text[: status_width()]}")
+            sys.stderr.write(f"{_ERASE}{_MESSAGE_PREFIX}{text[: status_width()]}")
         elif _drawn:
             sys.stderr.write(_ERASE)
         sys.stderr.flush()

@@ -133,13 +133,13 @@ def repair_study(options: argparse.Namespace) -> int:
     request = None if options.request is None else api.load_request(options.request)
     found = api.repair_study(options.study, options.into, request)
     render.line(f"{found.kept} trials are as they were, in {found.study}")
-    for numbers, what in (
+    for numbers, relation in (
         (found.from_history, "were read from history.jsonl"),
         (found.queued, "lost their result and are queued again"),
         (found.lost, "are lost"),
     ):
         if numbers:
-            render.line(f"{len(numbers)} {what}; their numbers were {', '.join(map(str, numbers))}")
+            render.line(f"{len(numbers)} {relation}; their numbers were {', '.join(map(str, numbers))}")
     return 0
 
 

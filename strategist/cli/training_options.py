@@ -180,12 +180,12 @@ def settings(options: argparse.Namespace) -> TrialSettings:
     if not (options.save or options.resume):
         for name in (name for name in SAVING_OPTIONS if getattr(options, name)):
             raise InputError(_option(name), "is for a training, and this is a trial", "add --save DIR")
-    asked = [f"{_option(name)} {_words(value)}" for name in TRAINING_OPTIONS if (value := getattr(options, name))]
-    if not asked:
+    given_options = [f"{_option(name)} {_words(value)}" for name in TRAINING_OPTIONS if (value := getattr(options, name))]
+    if not given_options:
         return replace(base, **given, **({"steps": options.steps} if options.steps else {}))
     steps = options.steps or base.total_steps
     if steps is None:
-        raise InputError(asked[0], "is for a training", "say until which step: --steps N")
+        raise InputError(given_options[0], "is for a training", "say until which step: --steps N")
     return replace(base, **given, total_steps=steps, elastic=options.elastic, wall_timeout_seconds=None)
 
 

@@ -32,7 +32,7 @@ class TrainingProgress:
         self.plan, self.stage, self.every_seconds, self.training = plan, stage, every_seconds, training
         self.recent: deque[float] = deque(maxlen=RECENT_STEPS)
         self.step: int | None = None
-        self.said_at: float | None = None
+        self.printed_at: float | None = None
 
     def take(self, event: Progress) -> None:
         """Handles one event."""
@@ -46,8 +46,8 @@ class TrainingProgress:
         self.recent.append(event.latest.get("seconds", 0.0))
         self.stage.note = self._note(event.latest)
         now, last = time.monotonic(), self.stage.done == self.stage.total
-        if not render.has_screen() and (self.said_at is None or last or now - self.said_at >= self.every_seconds):
-            self.said_at = now
+        if not render.has_screen() and (self.printed_at is None or last or now - self.printed_at >= self.every_seconds):
+            self.printed_at = now
             render.print_note(f"step {self.stage.done} of {self.stage.total}, {self.stage.note}")
 
     def _note(self, latest: dict[str, float]) -> str:

@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     if options.at_once > 1 and not (engine and engine.queues):
         law = "has trials side by side, which disturb each other on the same devices"
         raise InputError(f"--at-once {options.at_once}", law, "leave it out, or give each its own with --engine slurm or ray")
-    with _beside(options.at_once - 1, options.arguments), _followed(options) as follower:
+    with _parallel_tuners(options.at_once - 1, options.arguments), _followed(options) as follower:
         result = api.tune(
             request, study=options.study, limits=limits, settings=settings, cards=options.cards, without=options.without,
             calibration=options.calibration, on_event=follower.take, shadow=options.shadow, server=options.ledger,
@@ -117,12 +117,12 @@ def run(options: argparse.Namespace) -> int:
     return 0 if result.best else FAILED
 
 
-def _beside(count: int, arguments: Sequence[str]) -> AbstractContextManager[None]:
+def _parallel_tuners(count: int, arguments: Sequence[str]) -> AbstractContextManager[None]:
     """``count`` further tuners with this command line; they print nothing, but refusals are reported here."""
 
-    def tell(code: int, said: str) -> None:
+    def tell(code: int, error_text: str) -> None:
         if code == USER_ERROR:
-            render.print_note(f"another tuner of this command ended: {said.strip()}")
+            render.print_note(f"another tuner of this command ended: {error_text.strip()}")
 
     plain = [argument for argument in arguments if argument not in PRINTING]
     command = [sys.executable, "-m", "strategist.cli.main", *plain, "--quiet", "--at-once", "1"]

@@ -39,31 +39,33 @@ class TuningView(ProgressView):
         self._shown = self._follower.take(event)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if (now := self._shown) is None:
+        if (snapshot := self._shown) is None:
             return
-        above = Group(_title(now.event, self._study), "", *_running(now), "", pairs(_facts(now)), "")
+        above = Group(_title(snapshot.event, self._study), "", *_running(snapshot), "", pairs(_facts(snapshot)), "")
         taken = len(console.render_lines(above, options.update(height=None), pad=False))
         yield above
-        results, best = now.event.state.results, now.metrics.best
+        results, best = snapshot.event.state.results, snapshot.metrics.best
         yield from latest_trials([results[number] for number in sorted(results)], best.number if best else None, options, taken)
 
 
 def _title(event: TuneEvent, study: str) -> Text:
     request = event.state.situation.request
-    asked = f"{request.model} on {request.gpus}, for {goal_words(event.state.goals)}"
-    return Text.assemble((asked, "bold"), f"  {study}", no_wrap=True, overflow="ellipsis")
+    request_text = f"{request.model} on {request.gpus}, for {goal_words(event.state.goals)}"
+    return Text.assemble((request_text, "bold"), f"  {study}", no_wrap=True, overflow="ellipsis")
 
 
-def _running(now: TuningSnapshot) -> Iterator[RenderableType]:
-    event, own = now.event, now.event_trial
-    if own is not None:
-        yield heading(f"Trial {own.number} of {event.trials}", ", ".join(_progress(event)))
-        yield Padding(_settings(own.plan.estimate.step_seconds, change_words(own.plan), own.proposed_by), (0, 0, 0, 2))
+def _running(snapshot: TuningSnapshot) -> Iterator[RenderableType]:
+    event, event_trial = snapshot.event, snapshot.event_trial
+    if event_trial is not None:
+        yield heading(f"Trial {event_trial.number} of {event.trials}", ", ".join(_progress(event)))
+        yield Padding(
+            _settings(event_trial.plan.estimate.step_seconds, change_words(event_trial.plan), event_trial.proposed_by), (0, 0, 0, 2)
+        )
     elif event.event_type is EventType.WAITING:
         yield heading("Waiting", "for trials of other tuners")
     else:
         yield heading("Choosing what to try next" if event.event_type is not EventType.OVER else "Drawing conclusions")
-    others = [trial for trial in now.running if trial is not own]
+    others = [trial for trial in snapshot.running if trial is not event_trial]
     for trial in others[:OTHER_TUNERS_TRIALS]:
         yield truncate(f"Trial {trial.number}, of another tuner: {change_words(trial.plan)}")
     if len(others) > OTHER_TUNERS_TRIALS:
@@ -86,10 +88,10 @@ def _settings(predicted_seconds: float, words: str, proposed_by: str) -> Text:
     return truncate(f"predicted {show_seconds(predicted_seconds)}, by {proposer(proposed_by)}: {words}")
 
 
-def _facts(now: TuningSnapshot) -> Iterator[tuple[str, RenderableType]]:
-    event, known = now.event, now.metrics
+def _facts(snapshot: TuningSnapshot) -> Iterator[tuple[str, RenderableType]]:
+    event, known = snapshot.event, snapshot.metrics
     yield "best", _best(known)
-    if ahead := now.front:
+    if ahead := snapshot.front:
         yield "front", truncate(f"trials {', '.join(map(str, ahead))}, which no other dominates")
     if known.step_errors:
         yield "predictions", _predictions(known)
@@ -97,8 +99,8 @@ def _facts(now: TuningSnapshot) -> Iterator[tuple[str, RenderableType]]:
         yield "learned", truncate(", ".join(moved))
     if event.expected_gain is not None:
         yield "expected", Text(f"the search hopes to gain {_gain(event.expected_gain)} with its next trial")
-    yield "done", _done(now)
-    if spent := ", ".join(_spent(now)):
+    yield "done", _done(snapshot)
+    if spent := ", ".join(_spent(snapshot)):
         yield "spent", Text(spent)
 
 
@@ -106,14 +108,14 @@ def _best(known: StudyMetrics) -> Text:
     best, first = known.best, known.first
     if best is None or best.measurement is None:
         return Text("no trial ended well yet")
-    said = f"trial {best.number}: {', '.join(figures(best.measurement))}"
+    best_text = f"trial {best.number}: {', '.join(figures(best.measurement))}"
     if first is None:
-        return Text(said)
+        return Text(best_text)
     if known.ahead_of_first is None:
-        return Text(f"{said}; the cost model's first choice, trial {first.number}: {outcome(first)}")
+        return Text(f"{best_text}; the cost model's first choice, trial {first.number}: {outcome(first)}")
     if first.plan.candidate == best.plan.candidate:
-        return Text(f"{said}; the cost model's first choice")
-    return Text(f"{said}; {percent(known.ahead_of_first)} ahead of trial {first.number}, the cost model's first choice")
+        return Text(f"{best_text}; the cost model's first choice")
+    return Text(f"{best_text}; {percent(known.ahead_of_first)} ahead of trial {first.number}, the cost model's first choice")
 
 
 def _predictions(known: StudyMetrics) -> Text:
@@ -128,16 +130,16 @@ def _gain(share: float) -> str:
     return percent(share) if share >= MIN_GAIN else f"less than {percent(MIN_GAIN)}"
 
 
-def _done(now: TuningSnapshot) -> Text:
-    event, left = now.event, now.seconds_left
+def _done(snapshot: TuningSnapshot) -> Text:
+    event, left = snapshot.event, snapshot.seconds_left
     finished = len(event.state.results)
     about = f", about {show_seconds(left)} left" if left else ""
     share = finished / event.trials if event.trials else 0.0
     return Text.assemble(bar(share), f" {finished} of {event.trials} trials{about}")
 
 
-def _spent(now: TuningSnapshot) -> Iterator[str]:
-    limits, known = now.event.limits, now.metrics
+def _spent(snapshot: TuningSnapshot) -> Iterator[str]:
+    limits, known = snapshot.event.limits, snapshot.metrics
     if limits.minutes is not None:
         yield f"{limits.minutes_passed:.0f} of {limits.minutes:g} minutes"
     of = "" if limits.device_hours is None else f" of {limits.device_hours:g}"

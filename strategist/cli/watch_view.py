@@ -39,8 +39,8 @@ class StudyView:
 
 
 def _title(study: Study) -> Text:
-    asked = f"{study.request.model} on {study.request.gpus}, for {goal_words(study.goals)}"
-    return Text.assemble((asked, "bold"), f"  {study.study}", no_wrap=True, overflow="ellipsis")
+    request_text = f"{study.request.model} on {study.request.gpus}, for {goal_words(study.goals)}"
+    return Text.assemble((request_text, "bold"), f"  {study.study}", no_wrap=True, overflow="ellipsis")
 
 
 def _running(study: Study) -> Iterator[RenderableType]:
