@@ -105,7 +105,7 @@ def _inter(row: Row, usual: Link, per_node: int) -> Link:
     if found is None:
         return usual
     port = usual.line_bytes_per_second
-    own = found.whose == "gpu" or (not found.whose and found.bytes_per_second == port)
+    own = found.per == "gpu" or (not found.per and found.bytes_per_second == port)
     host = row.gpus_per_node if per_node > MAX_GPUS_OF_A_HOST and row.gpus_per_node else per_node
     line = found.bytes_per_second / (1 if own else host)
     if line == port:

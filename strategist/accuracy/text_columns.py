@@ -315,10 +315,10 @@ def number(pattern: re.Pattern[str], text: str) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A link's rate as stated, summed over all ports of ``whose``: ``gpu``, ``node``, or empty if not stated."""
+    """A link's rate as stated, summed over all ports of ``per``: ``gpu``, ``node``, or empty if not stated."""
 
     bytes_per_second: float
-    whose: str
+    per: str
 
 
 def stated_rate(text: str) -> Rate | None:
@@ -331,5 +331,5 @@ def stated_rate(text: str) -> Rate | None:
         return None
     ports = _PORTS.findall(text[: match.start()])
     rate = float(match[1]) * (1e12 if match[2] in "Tt" else 1e9) / (1 if match[3].startswith("B") else 8)
-    whose = "gpu" if "per GPU" in match[4] else "node" if ports or re.search("node|NIC", text) else ""
-    return Rate(bytes_per_second=rate * int(ports[-1] if ports else 1), whose=whose)
+    per = "gpu" if "per GPU" in match[4] else "node" if ports or re.search("node|NIC", text) else ""
+    return Rate(bytes_per_second=rate * int(ports[-1] if ports else 1), per=per)

@@ -34,10 +34,10 @@ def configuration() -> Configuration:
     Raises:
         InputError, FileError: a value is not an option, or has the wrong type.
     """
-    heard = config_sources.sources(COMMANDS)
+    option_sources = config_sources.sources(COMMANDS)
     commands: dict[config_sources.OptionDefault, list[str]] = {}
     for path, command in whole_parser(COMMANDS).subcommands():
-        for one in config_sources.default_values(command, path, heard):
+        for one in config_sources.default_values(command, path, option_sources):
             commands.setdefault(one, []).append(" ".join(path))
     known = {place for one in commands for place in (one.source, *one.before)} | {*config_sources.OTHER_VARIABLES}
     return Configuration(

@@ -170,7 +170,7 @@ def _value_at(data: Any, place: Sequence[str]) -> Any:
 
 
 def with_default_values(
-    parser: Parser, arguments: Sequence[str], heard: Sequence[Source]
+    parser: Parser, arguments: Sequence[str], option_sources: Sequence[Source]
 ) -> tuple[list[str], tuple[OptionDefault, ...]]:
     """The command line with default values inserted, and these values.
 
@@ -180,14 +180,14 @@ def with_default_values(
     command, path, end = parser.called(arguments)
     typed = {word.partition("=")[0] for word in arguments[end:] if word.startswith("-")}
     found = tuple(
-        one for one in default_values(command, path, heard) if not typed.intersection(command.exclusive_options(one.name))
+        one for one in default_values(command, path, option_sources) if not typed.intersection(command.exclusive_options(one.name))
     )
     if "--request" in typed:
         found = tuple(one for one in found if one.name not in REQUEST)
     return [*arguments[:end], *(word for one in found for word in one.words), *arguments[end:]], found
 
 
-def default_values(command: Parser, path: tuple[str, ...], heard: Sequence[Source]) -> tuple[OptionDefault, ...]:
+def default_values(command: Parser, path: tuple[str, ...], option_sources: Sequence[Source]) -> tuple[OptionDefault, ...]:
     """Default values of the command at ``path``, if nothing is typed.
 
     Raises:
@@ -195,17 +195,17 @@ def default_values(command: Parser, path: tuple[str, ...], heard: Sequence[Sourc
     """
     if not path:
         return ()
-    for source in heard:
+    for source in option_sources:
         if isinstance(source, File):
             source.check(command, path)
-    found = tuple(_configured_defaults(command, path, heard))
+    found = tuple(_configured_defaults(command, path, option_sources))
     has_file = any(one.name == "request" for one in found)
     return tuple(one for one in found if not (has_file and one.name in REQUEST))
 
 
-def _configured_defaults(command: Parser, path: tuple[str, ...], heard: Sequence[Source]) -> Iterator[OptionDefault]:
+def _configured_defaults(command: Parser, path: tuple[str, ...], option_sources: Sequence[Source]) -> Iterator[OptionDefault]:
     for name, action in _options(command).items():
-        if found := [value for source in heard if (value := source.find(path, action))]:
+        if found := [value for source in option_sources if (value := source.find(path, action))]:
             (value, place), *rest = found
             if words := tuple(_words(action, value, place)):
                 yield OptionDefault(name=name, words=words, source=place, before=tuple(other for _, other in rest))

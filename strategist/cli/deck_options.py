@@ -21,8 +21,8 @@ def words(options: argparse.Namespace) -> list[str]:
 
 def add_language(parser: argparse._ActionsContainer) -> None:
     """The language of what cards say."""
-    what = "language of what cards say to people, en or zh (default en); JSON, plan files and all other words stay English"
-    parser.add_argument("--lang", choices=api.LANGUAGES, default=api.ENGLISH, metavar="LANG", help=what)
+    help_text = "language of what cards say to people, en or zh (default en); JSON, plan files and all other words stay English"
+    parser.add_argument("--lang", choices=api.LANGUAGES, default=api.ENGLISH, metavar="LANG", help=help_text)
 
 
 def add_cards(parser: argparse._ActionsContainer) -> None:

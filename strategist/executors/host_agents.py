@@ -175,8 +175,8 @@ def _wait_for(ranks: "subprocess.Popen[bytes]", woken: int) -> int:
     listening = sys.stdin.fileno()
     while ranks.poll() is None:
         ready, _, _ = select.select([listening, woken], [], [])
-        heard = os.read(woken, 4096) if woken in ready else b""
-        if signal.SIGTERM in heard or (listening in ready and not os.read(listening, 4096)):
+        received = os.read(woken, 4096) if woken in ready else b""
+        if signal.SIGTERM in received or (listening in ready and not os.read(listening, 4096)):
             return 1
     return ranks.returncode if ranks.returncode >= 0 else 128 - ranks.returncode
 

@@ -299,14 +299,14 @@ class Ledger:
         held = trials and trials[0].state is TrialState.RUNNING and trials[0].attempt == claim.attempt
         return trials[0] if held else None
 
-    def _trials(self, db: Transaction, which: str, values: Sequence[object], others: str = "") -> list[TrialRow]:
+    def _trials(self, db: Transaction, condition: str, values: Sequence[object], others: str = "") -> list[TrialRow]:
         """Trials without their attempts, their rows locked. ``others``: SKIP LOCKED to skip locked rows, else they are awaited."""
-        rows = db.rows(f"SELECT {TRIAL}, checksum FROM trial WHERE {which} FOR UPDATE {others}".rstrip(), values)
+        rows = db.rows(f"SELECT {TRIAL}, checksum FROM trial WHERE {condition} FOR UPDATE {others}".rstrip(), values)
         return [TrialRow.of(self._sound(row, f"trial {row[0]}")) for row in rows]
 
-    def _attempts(self, db: Transaction, which: str, number: int) -> list[AttemptRow]:
+    def _attempts(self, db: Transaction, condition: str, number: int) -> list[AttemptRow]:
         """Attempts of some trials, each checked against its seal."""
-        rows = db.rows(f"SELECT {ATTEMPT}, checksum FROM attempt WHERE {which} ORDER BY trial, attempt", (number,))
+        rows = db.rows(f"SELECT {ATTEMPT}, checksum FROM attempt WHERE {condition} ORDER BY trial, attempt", (number,))
         return [AttemptRow.of(self._sound(row, f"trial {row[0]} attempt {row[1]}")) for row in rows]
 
     def _let_go(self, db: Transaction, trial: TrialRow, state: TrialState) -> None:

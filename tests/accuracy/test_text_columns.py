@@ -169,4 +169,4 @@ def test_doubtful_rows_are_flagged(text):
 )
 def test_stated_link_rates(text, rate):
     found = stated_rate(text)
-    assert (found and (found.bytes_per_second, found.whose)) == rate
+    assert (found and (found.bytes_per_second, found.per)) == rate
