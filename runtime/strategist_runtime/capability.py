@@ -38,7 +38,7 @@ is the launcher's. NCCL's, the device's and the allocator's options are set by t
 
 WORKLOAD_VALUES: dict[str, tuple[str, ...]] = {"train": ("full", "lora", "qlora")}
 MODEL_VALUES: dict[str, tuple[bool | int | str, ...]] = {}
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu2")
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
 ROPE_SCALINGS = ("linear", "llama3", "yarn")
 """Supported activations of feed-forwards, and supported kinds of RopeScaling."""
 

@@ -21,8 +21,8 @@ from strategist.errors import StrategistError
 from strategist.profiles.models import find_preset
 
 GATED_FAMILIES = re.compile(
-    r"llama|qwen|mistral|mixtral|zephyr|deepseek|gemma|\byi\b|yi-|baichuan|internlm|chatglm|gpt-oss|moonlight|kimi|swiglu|openbuddy|"
-    r"skywork|phi-3|xverse|olmo|granite",
+    r"llama|qwen|mistral|mixtral|zephyr|deepseek|gemma|\byi\b|yi-|baichuan|internlm|glm-?[0-9]|gpt-oss|moonlight|kimi|swiglu|openbuddy|"
+    r"skywork|phi-[34]|xverse|olmo|granite|smollm|minicpm|vicuna|command-r|ernie|hunyuan|seed-oss|dbrx|grok",
     re.IGNORECASE,
 )
 """Families with gated feed-forwards (three matrices); GPT, BERT, MPT, OPT, Falcon and similar models have two."""
@@ -43,7 +43,7 @@ GPT2_VOCABULARY, BERT_VOCABULARY = 50257, 30522
 _TIED = re.compile(r"tied? embeddings? for ([\w./ -]+)|([\w./ -]+?) tie embeddings", re.IGNORECASE)
 _NOT_TIED = re.compile(r"untied|untie[-_]embeddings|tie_emb\w*=false", re.IGNORECASE)
 _OTHER = re.compile(
-    r"unet|sdxl|mamba|nemotron[_ -]?(v?[345]([_ -]|$)|nano|super|ultra)|hybrid|\bvit\b|whisper|\bt5\b", re.IGNORECASE
+    r"unet|sdxl|mamba|nemotron[_ -]?(v?[35]([_ -]|$)|h\b|nano|super|ultra)|hybrid|\bvit\b|whisper|\bt5\b", re.IGNORECASE
 )
 _PARENTHESES = re.compile(r"\s*\([^)]*\)")
 _LIKE = re.compile(r"\(([\w.-]+)-like\)")
@@ -63,7 +63,7 @@ def shape_of(row: Row) -> ModelShape:
     if known is None and (row.hidden is None or (row.layers is None and row.params_b is None)):
         raise Skipped(Skip.NO_SHAPE)
     try:
-        shape = _from_row(row) if known is None or row.hidden not in (None, known.hidden_size) else _adapted(known, row)
+        shape = _adapted(known, row) if known and _agrees(known, row) else _from_row(row)
         return _halved(replace(shape, vocab_size=_padded(shape.vocab_size, row)), first(HALF_LAYERS, row.row_id, ""))
     except StrategistError:
         raise Skipped(Skip.NO_SHAPE) from None
@@ -89,6 +89,11 @@ def _preset(name: str) -> ModelShape | None:
     if like := _LIKE.search(name):
         tried.append(like[1])
     return next((shape for item in tried if item and (shape := find_preset(item))), None)
+
+
+def _agrees(known: ModelShape, row: Row) -> bool:
+    """Whether a preset has the widths that the row states."""
+    return row.hidden in (None, known.hidden_size) and row.heads in (None, known.heads)
 
 
 def _adapted(known: ModelShape, row: Row) -> ModelShape:

@@ -91,10 +91,12 @@ def find_device(name: str) -> str | None:
 def find_measured_device(gpu: str, memory_gb: float | None = None) -> str | None:
     """The shipped device that published measurements call ``gpu``, with the memory (GB) that they state, if any.
 
-    Remarks in parentheses, the vendor, and words that only narrow a chip down (``SXM4``, ``40GB``) are optional. None if no
-    device of that chip has that memory: a wrong device is worse than none.
+    Remarks in parentheses, the vendor, and words that only narrow a chip down (``SXM4``, ``40GB``) are optional; a whole alias
+    names its device. None if no device of that chip has that memory: a wrong device is worse than none.
     """
     words = _VENDORS.sub(" ", _REMARK.sub(" ", gpu)).replace("-", " ").split()
+    if memory_gb is None and (whole := find_device(" ".join(words))):
+        return whole
     kept = [word for word in words if not _NARROWS.fullmatch(word)]
     name = " ".join(kept)
     stem = find_device(name) or next((item for item in device_names() if _chip(item) == catalog.normalized_name(name)), None)

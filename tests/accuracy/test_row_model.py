@@ -45,6 +45,16 @@ def test_a_rows_sizes_override_a_preset_of_another_width():
     assert (found.hidden_size, found.head_size, found.ffn_matrices, found.tied_embeddings) == (1024, 64, 3, False)
 
 
+def test_a_rows_heads_override_a_preset_with_others():
+    found = shape_of(made(model="Llama 3 8B", layers=32, hidden=4096, heads=16, ffn=14336))
+    assert (found.heads, found.head_size) == (16, 256)
+
+
+@pytest.mark.parametrize("model", ["SmolLM 5B", "GLM-130B", "Phi-4 5B", "Vicuna 5B"])
+def test_families_with_gated_feed_forwards_have_three_matrices(model):
+    assert shape_of(made(model=model, layers=4, hidden=1024, heads=16, ffn=2816)).ffn_matrices == 3
+
+
 def test_gpt_models_have_two_ffn_matrices_biases_layer_norms_and_tied_embeddings():
     found = shape_of(row("vtrain_ground_truth", "vt-multi-1"))
     assert (found.ffn_matrices, found.norm, found.tied_embeddings, found.ffn_bias) == (2, "layer", True, True)
