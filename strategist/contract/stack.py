@@ -54,6 +54,8 @@ class Stack:
         one parameter (``sliced``).
     adapters: linears with low-rank adapters: ``all`` of attention and of dense feed-forwards, those of ``attention`` only, or its
         queries and values (``query_value``).
+    casts_adapters: adapters are in fp32, so that each casts its input, of which a dropout leaves out a share, and autocast casts it
+        back (PEFT).
     recomputes: activation checkpointing recomputes ``all`` of a layer, or what is ``needed`` for its saved tensors, which leaves
         out a dense layer's last matmul and its residual addition (torch.utils.checkpoint with ``use_reentrant=False``:
         ``early_stop``).
@@ -82,6 +84,7 @@ class Stack:
     offloaded_update: str = "host"
     experts: str = "grouped"
     adapters: str = "all"
+    casts_adapters: bool = False
     recomputes: str = "all"
     unpacking_bytes: float = 0.0
     scales_in_update: bool = False

@@ -15,7 +15,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import autocasts, residual_bytes, score_pairs
 from strategist.cost.candidate_arrays import Floats, Mask, View
 from strategist.cost.layer_widths import compute_bytes, feed_forward_width, further_readers
-from strategist.cost.model_states import lora_parameters
+from strategist.cost.model_states import adapter_inputs, lora_parameters
 
 FP32_BYTES = 4.0
 
@@ -42,6 +42,12 @@ NORM_BYTES, NORM_BACKWARD_BYTES = 32.0, 60.0
 LlamaRMSNorm). Forward: cast to fp32 (6), squared (8), mean (4), scaled (8), cast back (6), times the weight (4). Backward:
 gradient of the product (4) and of the weight (8), cast (6), gradient of the scaling (24), of mean and square (8), their sum (12),
 cast back (6)."""
+
+ADAPTER_CASTS, WIDE_DROPOUT, DROPOUT = 12.0, 9.0, 5.0
+"""Bytes a value of an adapter's input, in each pass: cast to fp32 (6) and by autocast back (6); a dropout reads and writes it, and
+a mask, in fp32 (9) or half precision (5). With a 4-bit base nothing is cast under autocast, and outputs of linears are copied
+(github.com/huggingface/peft 5d602fd, tuners/lora: layer.py, ``_cast_input_dtype``; bnb.py, ``requires_conversion``, ``clone``).
+"""
 
 SLICE_PASSES = 1.5
 """Number of passes of a slice's gradient through memory. Fitted: a layer of GPT-OSS-20B takes 60 ms longer in the backward pass
@@ -182,12 +188,21 @@ def _routing(layer: _Layer) -> Moved:
 
 
 def _adapters(layer: _Layer) -> Moved:
-    """Outputs of low-rank adapters added to those of their linears, and gradients of their inputs: 3 passes, fused one."""
+    """Outputs of low-rank adapters added to those of their linears, and gradients of their inputs: 3 passes, fused one. PEFT also
+    scales outputs and prepares inputs, and copies outputs of 4-bit linears in the forward pass.
+    """
     if layer.workload.train == "full":
         return Moved(forward=0.0, backward=0.0)
-    ends = lora_parameters(layer.model, 1, layer.stack.adapters) / layer.model.layers / layer.v.tp
-    passed = layer.value_bytes * np.where(layer.fused, 1.0, 3.0) * ends / 2
-    return Moved(forward=passed, backward=passed)
+    c, tp = layer.value_bytes, layer.v.tp
+    ends = lora_parameters(layer.model, 1, layer.stack.adapters) / layer.model.layers / tp
+    passed = c * np.where(layer.fused, 1.0, 3.0) * ends / 2
+    if not layer.stack.casts_adapters:
+        return Moved(forward=passed, backward=passed)
+    read = adapter_inputs(layer.model, layer.stack.adapters) / tp
+    quantized = layer.workload.train == "qlora"
+    written = np.where(layer.fused, 0.0, 2 * c * (ends - read))  # outputs, read and written once
+    passed = passed + written + np.where(layer.fused, c, DROPOUT if quantized else ADAPTER_CASTS + WIDE_DROPOUT) * read
+    return Moved(forward=passed + written * quantized, backward=passed)
 
 
 def _slices(model: ModelShape, stack: Stack, v: View) -> Floats:

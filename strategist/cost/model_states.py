@@ -74,6 +74,19 @@ def lora_parameters(model: ModelShape, rank: int, adapters: str = "all") -> int:
     return rank * (model.layers * _attention_ends(model) + model.dense_layers * dense + model.moe_layers * beside)
 
 
+def adapter_inputs(model: ModelShape, adapters: str = "all") -> float:
+    """Sum of the input widths of a layer's linears with adapters, in elements: a mean over the layers."""
+    h, m = model.hidden_size, model.mla
+    if adapters == "query_value" and m is None:
+        return 2.0 * h
+    attention = (2 * h + m.query_rank + m.key_value_rank if m else 3 * h) + model.attended_width
+    if adapters != "all":
+        return float(attention)
+    shared = model.moe.expert_ffn_size * model.moe.shared_experts if model.moe else 0
+    dense, beside = ((model.ffn_matrices - 1) * h + width if width else 0 for width in (model.ffn_size, shared))
+    return attention + (model.dense_layers * dense + model.moe_layers * beside) / model.layers
+
+
 def _attention_ends(model: ModelShape) -> int:
     """Sum of the input and output widths of one layer's attention linears."""
     h = model.hidden_size

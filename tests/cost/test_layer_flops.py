@@ -13,6 +13,7 @@ from strategist.contract.stack import NATIVE, Stack
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import View, view
 from strategist.cost.layer_flops import LayerWork, layer_work, model_flops_per_token
+from strategist.cost.model_states import adapter_inputs, lora_parameters
 from strategist.cost.price import price
 from strategist.cost.rates import expert_matmuls
 from strategist.expr.columns import row_of, table
@@ -52,6 +53,32 @@ def test_eager_kernels_move_attention_scores_more_often_than_fused_kernels() -> 
         return float(layer_work(DENSE, workload, stack, each).moved_bytes[0] - flash) / (ALL * 16 * ALL)
 
     assert [moved("fused", "bf16-true"), moved("eager", "bf16-true"), moved("eager", "fp32")] == [12, 21, 37]
+
+
+def test_inputs_of_fp32_adapters_are_cast_unless_the_base_has_4_bits() -> None:
+    """Without a cast only the dropout passes over the inputs, in half precision, and the outputs of 4-bit linears are copied."""
+
+    def moved(train: str, casts: bool, **knobs: Any) -> float:
+        workload, stack = replace(WORKLOAD, train=train), replace(NATIVE, casts_adapters=casts)
+        each = view(table([row_of(Candidate(layout=Layout(), knobs=Knobs(**knobs)), 1)]), workload)
+        return float(layer_work(DENSE, workload, stack, each).moved_bytes[0]) / ALL
+
+    read = adapter_inputs(DENSE)
+    written = lora_parameters(DENSE, 1) / DENSE.layers - read
+    assert moved("lora", True) - moved("lora", False) == pytest.approx(21 * read + 4 * written)
+    assert moved("qlora", True) - moved("qlora", False) == pytest.approx(5 * read + 8 * written)
+    assert moved("lora", True, compile=True) - moved("lora", False, compile=True) == pytest.approx(2 * read)
+    assert moved("full", True) == moved("full", False)
+
+
+@pytest.mark.parametrize(("model", "adapters"), [(DENSE, "all"), (DENSE, "query_value"), (LATENT, "all"), (EXPERTS, "attention")])
+def test_adapters_read_and_write_what_their_parameters_count(model: ModelShape, adapters: str) -> None:
+    """A linear with as many inputs as outputs has twice its inputs; all of a model together differ by its outputs."""
+    ends, read = lora_parameters(model, 1, adapters) / model.layers, adapter_inputs(model, adapters)
+    assert 0 < read < ends
+    square = replace(model, kv_heads=model.heads, ffn_size=model.hidden_size)
+    if model.mla is None and model.query_width == model.hidden_size:
+        assert lora_parameters(square, 1, adapters) / square.layers == 2 * adapter_inputs(square, adapters)
 
 
 def test_unfused_attention_computes_the_masked_half() -> None:

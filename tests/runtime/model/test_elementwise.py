@@ -15,10 +15,11 @@ from torch.utils._pytree import tree_leaves
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
-from strategist.contract.stack import NATIVE
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import view
-from strategist.cost.elementwise import elementwise_traffic
+from strategist.cost.elementwise import WIDE_DROPOUT, elementwise_traffic
+from strategist.cost.model_states import adapter_inputs, lora_parameters
 from strategist.expr.columns import row_of, table
 
 CPU, TOKENS = torch.device("cpu"), 128
@@ -70,3 +71,32 @@ def test_priced_elementwise_traffic_equals_the_counted_bytes(autocast):
     for pass_, norm_passes in ((0, 2), (1, 5)):
         counted = more[pass_] - few[pass_] + 2 * norm_passes * stream - (weights if autocast else 0)
         assert float(priced[pass_][0]) == pytest.approx(counted, rel=0.03)
+
+
+def adapter_bytes(inner, outer):
+    """Bytes of the forward and of the backward pass of an adapter with fp32 weights, beside its linear, in the steps of PEFT's
+    ``lora.Linear.forward`` without the dropout.
+    """
+    x = torch.zeros((TOKENS, inner), dtype=torch.bfloat16, requires_grad=True)
+    base = torch.zeros((outer, inner), dtype=torch.bfloat16)
+    first, second = (torch.zeros(size, requires_grad=True) for size in ((1, inner), (outer, 1)))
+    with torch.autocast("cpu", torch.bfloat16), BytesCounter() as forward:
+        result = F.linear(x, base)
+        result = result + F.linear(F.linear(x.to(first.dtype), first), second) * 2.0
+    with BytesCounter() as backward:
+        result.backward(torch.zeros_like(result))
+    weights = 6 * (inner + outer)  # cast by autocast, and their gradients
+    return forward.bytes - weights, backward.bytes - weights
+
+
+def test_priced_traffic_of_peft_adapters_equals_the_counted_bytes():
+    h, kv, inner = SHAPE.hidden_size, SHAPE.key_value_width // 2, SHAPE.ffn_size
+    linears = ((h, h), (h, kv), (h, kv), (h, h), (h, inner), (h, inner), (inner, h))
+    counted = [sum(found) for found in zip(*(adapter_bytes(*ends) for ends in linears), strict=True)]
+    workload = Workload(seq_len=TOKENS, global_batch=2, precision="bf16", train="lora")
+    seen = view(table([row_of(Candidate(layout=Layout(), knobs=Knobs()), 2)]), workload)
+    cast, plain = (elementwise_traffic(SHAPE, workload, Stack(casts_adapters=kind), seen) for kind in (True, False))
+    sums = 3 * lora_parameters(SHAPE, 1) / SHAPE.layers
+    for pass_ in range(2):
+        more = float(cast[pass_][0] - plain[pass_][0]) / TOKENS + sums - WIDE_DROPOUT * adapter_inputs(SHAPE)
+        assert more * TOKENS == pytest.approx(counted[pass_], rel=0.03)
