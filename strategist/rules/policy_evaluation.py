@@ -28,25 +28,26 @@ class Rejection:
     rows: int
 
 
+Number = tuple[int, int]
+"""Indices of an effect's card, and of the effect, in the deck's order."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """Result of a deck's laws and defaults on a table: the mask of allowed rows, rejections by policy, and whether a default was
-    skipped because it would have left no row.
+    """Result of a deck's laws and defaults on a table: the mask of allowed rows, rejections by policy, and the defaults that were
+    skipped because they would have left no row.
     """
 
     allowed: Mask
     dropped: tuple[Rejection, ...]
-    gave_way: bool
+    gave_way: frozenset[Number]
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """One effect of one policy, with the rows for which the card's preconditions hold.
+    """One effect of one policy, with the rows for which the card's preconditions hold."""
 
-    ``number``: indices of card and effect in the deck's order.
-    """
-
-    number: tuple[int, int]
+    number: Number
     card: Card
     policy: Policy
     effect: Effect
@@ -107,7 +108,7 @@ class _Tally:
     """Weight of the rows that each rule was the first to drop, summed over parts of a table."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[int, int], tuple[_Rule, int]] = {}
+        self._rows: dict[Number, tuple[_Rule, int]] = {}
 
     def add(self, rule: _Rule, rows: int) -> None:
         """Adds the dropped weight of one part of a table."""
@@ -152,7 +153,7 @@ def judge(
         if part is not columns:
             alive.refresh()
         parts.append(alive)
-    masks, by_defaults, gave_way = [alive.mask() for alive in parts], _Tally(), False
+    masks, by_defaults, gave_way = [alive.mask() for alive in parts], _Tally(), frozenset[Number]()
     if defaults:
         free = frozenset(name.name for name in map(setting_named, fixed) if name)
         masks, by_defaults, gave_way = _with_defaults(deck, facts, parts, free)
@@ -161,14 +162,13 @@ def judge(
 
 def _with_defaults(
     deck: Deck, facts: Facts, parts: Sequence[_AllowedRows], free: frozenset[str]
-) -> tuple[list[Mask], _Tally, bool]:
-    """Mask of each part of a table after the defaults, their rejections, and whether a default was skipped.
+) -> tuple[list[Mask], _Tally, frozenset[Number]]:
+    """Mask of each part of a table after the defaults, their rejections, and the defaults that were skipped.
 
     Whether a default leaves no row of a table is known only after all parts are processed; the parts are then processed again
     without it.
     """
-    giving_way: set[tuple[int, int]] = set()
-    alone = False
+    giving_way: set[Number] = set()
     while True:
         tally, masks, after = _Tally(), [], []
         for part in parts:
@@ -177,20 +177,20 @@ def _with_defaults(
                 alive.refresh()
             for rule in _rules(deck, facts, alive, (EffectKind.SET,), free):
                 kept = _kept(rule, facts, alive.columns)
-                empties = len(parts) == 1 and alive.any and not np.any(alive.allowed & kept)
-                alone = alone or empties
-                if rule.number not in giving_way and not empties:
+                if len(parts) == 1 and alive.any and not np.any(alive.allowed & kept):
+                    giving_way.add(rule.number)
+                if rule.number not in giving_way:
                     tally.add(rule, alive.keep(kept))
                     left[rule.number] = alive.any
             masks.append(alive.mask())
             after.append(left)
         number = _first_emptying_rule([part.any for part in parts], after)
         if number is None:
-            return masks, tally, alone or bool(giving_way)
+            return masks, tally, frozenset(giving_way)
         giving_way.add(number)
 
 
-def _first_emptying_rule(before: Sequence[bool], after: Sequence[Mapping[tuple[int, int], bool]]) -> tuple[int, int] | None:
+def _first_emptying_rule(before: Sequence[bool], after: Sequence[Mapping[Number, bool]]) -> Number | None:
     """The first rule after which no part has an allowed row; None if there is none.
 
     ``after``: by part and rule, whether rows remain.

@@ -12,7 +12,7 @@ from strategist.cost.lower_bounds import LowerBounds
 from strategist.errors import InputError
 from strategist.expr.columns import Columns, Gathered
 from strategist.expr.evaluate import Facts, Mask
-from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge
+from strategist.rules.policy_evaluation import PART_ROWS, Judgement, Number, Rejection, judge
 from strategist.search.blocks import Space
 from strategist.search.candidate_tables import KnobRows, block_table, knob_table, table_of
 from strategist.search.options import forced_options
@@ -38,12 +38,17 @@ class SearchCriteria:
 
 @dataclass(frozen=True, kw_only=True)
 class Narrowed:
-    """Blocks, and combinations of knobs, that remain after the cards were applied to each of the two separately."""
+    """Blocks, and combinations of knobs, that remain after the cards were applied to each of the two separately.
+
+    gave_way: defaults that were skipped, because no block, or no combination of knobs, complies. They are skipped for all candidates
+        and for any part of these, too.
+    """
 
     blocks: Space
     knobs: Columns
     knob_rows: KnobRows
     dropped: tuple[Rejection, ...]
+    gave_way: frozenset[Number]
 
     def families(self, criteria: SearchCriteria) -> Families | None:
         """The families of the remaining candidates; None if there are no lower bounds."""
@@ -105,7 +110,11 @@ def narrowed_of(blocks: Space, criteria: SearchCriteria, *, defaults: bool) -> N
     has_rows = np.array(list(map(len, knob_rows)), dtype=np.int64) > 0
     knob_rows = [rows for rows in knob_rows if len(rows)]
     return Narrowed(
-        blocks=allowed_blocks.take(has_rows[allowed_blocks.grid]), knobs=knobs, knob_rows=knob_rows, dropped=(*by_block, *by_knobs)
+        blocks=allowed_blocks.take(has_rows[allowed_blocks.grid]),
+        knobs=knobs,
+        knob_rows=knob_rows,
+        dropped=(*by_block.dropped, *by_knobs.dropped),
+        gave_way=by_block.gave_way | by_knobs.gave_way,
     )
 
 
@@ -122,24 +131,22 @@ def left_out(constraints: SpaceConstraints, known: Facts, all_candidates: Column
 
 def _narrowed_blocks(
     blocks: Space, deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
-) -> tuple[Space, tuple[Rejection, ...]]:
+) -> tuple[Space, Judgement]:
     """Blocks without those that cards reject whatever the knobs."""
     judgement = judge(deck, facts, block_table(blocks), fixed=fixed, weights=blocks.rows, defaults=defaults)
-    return blocks.take(judgement.allowed), judgement.dropped
+    return blocks.take(judgement.allowed), judgement
 
 
 def _narrowed_knobs(
     blocks: Space, deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
-) -> tuple[Columns, KnobRows, tuple[Rejection, ...]]:
-    """The table of knobs of the blocks, the rows of each grid that cards may allow in some layout, and rejections. A grid shared
-    by several blocks is judged once.
+) -> tuple[Columns, KnobRows, Judgement]:
+    """The table of knobs of the blocks, the rows of each grid that cards may allow in some layout, and their judgement. A grid
+    shared by several blocks is judged once.
     """
     knobs, knob_rows = knob_table(blocks.grids)
-    if not len(blocks):
-        return knobs, knob_rows, ()
     weights = np.repeat(np.bincount(blocks.grid), list(map(len, knob_rows)))
     judgement = judge(deck, facts, knobs, fixed=fixed, weights=weights, defaults=defaults)
-    return knobs, [rows[judgement.allowed[rows]] for rows in knob_rows], judgement.dropped
+    return knobs, [rows[judgement.allowed[rows]] for rows in knob_rows], judgement
 
 
 def _merged_rejections(drops: tuple[Rejection, ...]) -> tuple[Rejection, ...]:

@@ -163,7 +163,8 @@ def _pruned(blocks: Space, criteria: SearchCriteria, ranked: Callable[[Allowed],
     """The ranking of the candidates that pruning leaves, if its first places are proved equal to those of all candidates; else
     None.
 
-    They are equal if some candidate fits and no default of the cards gives way, or if nothing fits under the cards' laws alone.
+    They are equal if some candidate fits and no default of the cards gives way but those that do for all candidates, or if nothing
+    fits under the cards' laws alone.
     """
     known_facts, found = {**criteria.facts, **forced_options(criteria.constraints)}, None
     for defaults in (True, False):
@@ -178,7 +179,7 @@ def _pruned(blocks: Space, criteria: SearchCriteria, ranked: Callable[[Allowed],
         )
         found = ranked(Allowed(columns=columns.take(judgement.allowed)))
         if len(found.order):
-            return found if defaults and not judgement.gave_way else None
+            return found if defaults and judgement.gave_way <= narrowed.gave_way else None
     return found
 
 
