@@ -17,6 +17,9 @@ Numbers = NDArray[np.intp]
 FORWARD, BACKWARD, WEIGHT = range(3)
 """Rows of arrays by action: forward pass; backward pass, full or of inputs; separate pass for weight gradients."""
 
+MAX_GRAPHS = 16
+"""Number of dependency graphs that are kept; one of 32,768 forward passes takes 3 MiB. The largest answers need 8."""
+
 _ROW = {Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.BACKWARD_INPUT: BACKWARD, Kind.BACKWARD_WEIGHT: WEIGHT}
 
 
@@ -47,8 +50,8 @@ class Graph:
     means none.
 
     turns: numbers of all actions, none at the end, in an order in which each follows its dependencies.
-    waves: slices of ``turns`` with independent actions: begin, end, and places in ``turns`` of each one's predecessor on its rank
-        and of the action that produces its input.
+    edges: places in ``turns`` between which actions are independent.
+    before, sources: places in ``turns`` of each action's predecessor on its rank, and of the action that produces its input.
     orders: (ranks, longest order) each rank's actions in order, padded with none.
     full: whether the backward pass of a stage and micro-batch is full.
     crossing: by number, whether the result goes to another rank.
@@ -56,13 +59,15 @@ class Graph:
 
     pipeline: Pipeline
     turns: Numbers
-    waves: tuple[tuple[int, int, Numbers, Numbers], ...]
+    edges: tuple[int, ...]
+    before: Numbers
+    sources: Numbers
     orders: Numbers
     full: Mask
     crossing: Mask
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=MAX_GRAPHS)
 def graph(pipeline: Pipeline) -> Graph:
     """The dependency graph of a pipeline; candidates with equal pipelines share it."""
     stages, every = pipeline.stages, pipeline.micro_batches
@@ -78,8 +83,7 @@ def graph(pipeline: Pipeline) -> Graph:
     turns = np.append(np.argsort(waves, kind="stable")[np.count_nonzero(waves == 0) :], none)
     place = np.full(none + 1, len(turns) - 1)
     place[turns] = np.arange(len(turns))
-    edges = [0, *(np.flatnonzero(np.diff(waves[turns])) + 1).tolist()]
-    earlier, sources = place[before[turns]], place[needs[turns]]
+    edges = (0, *(np.flatnonzero(np.diff(waves[turns])) + 1).tolist())
     apart = waves[WEIGHT * stages * every : none] > 0
     ranks = np.array([pipeline.rank_of(stage) for stage in range(stages)])
     leaves = np.zeros((3, stages, every), dtype=np.bool_)
@@ -87,7 +91,9 @@ def graph(pipeline: Pipeline) -> Graph:
     return Graph(
         pipeline=pipeline,
         turns=turns,
-        waves=tuple((begin, end, earlier[begin:end], sources[begin:end]) for begin, end in pairwise(edges)),
+        edges=edges,
+        before=place[before[turns]],
+        sources=place[needs[turns]],
         orders=orders,
         full=~apart.reshape(stages, every),
         crossing=leaves.reshape(none),
@@ -212,8 +218,9 @@ def simulate(pipeline: Pipeline, costs: StageCosts) -> Timeline:
     lasts, away = seconds[shared.turns], np.append(hop, hop[:1], axis=0)[shared.turns]
     ends, arrived, sent = np.zeros_like(lasts), np.zeros_like(lasts), np.zeros_like(lasts)
     sends = np.append(shared.crossing, False)[shared.turns, None]
-    for begin, stop, before, needs in shared.waves:
-        done = np.maximum(ends.take(before, axis=0), arrived.take(needs, axis=0), out=ends[begin:stop])
+    for begin, stop in pairwise(shared.edges):
+        before = shared.before[begin:stop]
+        done = np.maximum(ends.take(before, axis=0), arrived.take(shared.sources[begin:stop], axis=0), out=ends[begin:stop])
         done += lasts[begin:stop]
         port = sent.take(before, axis=0)
         np.add(np.maximum(done, port * sends[begin:stop]), away[begin:stop], out=arrived[begin:stop])

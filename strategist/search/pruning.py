@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -48,23 +49,35 @@ class Families:
 
     def among(self, block_indices: Array, knob_indices: Array) -> Array:
         """Mask of the candidates, given by block number and row of the table of knobs, that could keep to the limits."""
-        return np.asarray(
-            self.could[self.first[block_indices] + self.family[knob_indices], self.knobs.values[_OFFLOAD][knob_indices]]
-        )
+        return np.take(self.could, self._first_verdict[block_indices] + self._verdict[knob_indices])
+
+    @cached_property
+    def _first_verdict(self) -> Array:
+        """The place of each block's first verdict among all of ``could``."""
+        return np.asarray(self.first * self.could.shape[1])
+
+    @cached_property
+    def _verdict(self) -> Array:
+        """By row of the table of knobs, the place of its verdict among those of a block."""
+        return np.asarray(self.family * self.could.shape[1] + self.knobs.values[_OFFLOAD])
 
     @property
     def candidates(self) -> Columns:
         """All candidates that could, looked for among so many at a time."""
-        remaining_blocks, index_pairs = self._remaining_blocks, []
-        rows = np.array(list(map(len, self.knob_rows)), dtype=np.int64)[self.blocks.grid[remaining_blocks]]
-        for part in np.split(remaining_blocks, np.flatnonzero(np.diff(np.cumsum(rows) // PART_ROWS)) + 1):
-            knob_rows = [self.knob_rows[grid] for grid in self.blocks.grid[part].tolist()]
-            block_indices, knob_indices = np.repeat(part, list(map(len, knob_rows))), np.concatenate([_NO_ROWS, *knob_rows])
-            could = self.among(block_indices, knob_indices)
-            index_pairs.append(np.stack([block_indices[could], knob_indices[could]]))
-        return rows_at(self.blocks, self.knobs, *np.concatenate(index_pairs, axis=1))
+        block_indices, knob_indices = [_NO_ROWS], [_NO_ROWS]
+        grids = self.blocks.grid[self._remaining_blocks]
+        for grid in np.unique(grids).tolist():
+            blocks, rows = self._remaining_blocks[grids == grid], self.knob_rows[grid]
+            step = max(1, PART_ROWS // len(rows))
+            for part in np.split(blocks, range(step, len(blocks), step)):
+                block, row = np.nonzero(self.among(part[:, None], rows))
+                block_indices.append(part[block])
+                knob_indices.append(rows[row])
+        blocks, rows = np.concatenate(block_indices), np.concatenate(knob_indices)
+        order = np.argsort(blocks, kind="stable")
+        return rows_at(self.blocks, self.knobs, blocks[order], rows[order])
 
-    @property
+    @cached_property
     def _remaining_blocks(self) -> Array:
         """The blocks of which some family could."""
         possible_counts = np.append(0, np.cumsum(self.could.any(axis=1)))

@@ -1,5 +1,6 @@
 """Simulated pipeline schedules: equal to closed forms where these exist, and invariants for any stages."""
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from cost.test_pipeline_actions import legal
 from strategist.contract.knobs import CHOICES, V_SHAPED
 from strategist.cost.pipeline_actions import Kind, Pipeline
-from strategist.cost.pipeline_simulator import StageCosts, Timeline, simulate
+from strategist.cost.pipeline_simulator import MAX_GRAPHS, Graph, StageCosts, Timeline, simulate
 
 SCHEDULES = [str(schedule) for schedule in CHOICES["pp_schedule"]]
 PAIRS = [Pipeline("gpipe", 4, 1, 6), Pipeline("1f1b", 8, 1, 24), Pipeline("looped_bfs", 4, 3, 5)]
@@ -188,3 +189,14 @@ def test_candidates_are_simulated_independently() -> None:
         found = simulate(pipeline, StageCosts(forward=seconds, backward_input=seconds, backward_weight=seconds, **alone))
         assert found.step_seconds[0] == together.step_seconds[number]
         assert found.waiting().peak_bytes[0].tolist() == together.waiting().peak_bytes[number].tolist()
+
+
+def test_a_process_keeps_few_pipelines_and_each_in_few_objects() -> None:
+    for micro_batches in range(200, 200 + 2 * MAX_GRAPHS):
+        run(Pipeline("1f1b", 2, 1, micro_batches))
+    gc.collect()
+    kept = [item for item in gc.get_objects() if isinstance(item, Graph)]
+    assert len(kept) <= MAX_GRAPHS
+    arrays = [item for graph in kept for item in gc.get_referents(graph.__dict__) if isinstance(item, np.ndarray)]
+    assert 0 < len(arrays) <= 8 * len(kept)  # independent of the length of the pipeline
+    assert not any(gc.is_tracked(item) for graph in kept for item in graph.edges)

@@ -94,6 +94,15 @@ def test_pruned_rankings_of_many_requests_begin_like_the_full_ones(monkeypatch: 
     assert not differing_requests(200, seed=6)
 
 
+def test_a_default_that_no_layout_keeps_does_not_end_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one sequence on 2,048 devices no layout leaves the context whole, as CP-001 wants by default."""
+    monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 1024)
+    request = Request(model="mixtral-8x7b", gpus="256x8xH100", workload=Workload(seq_len=4096, global_batch=1))
+    assert same_ranking(request)
+    assert "CP-001" not in {drop.card for drop in ranking(request).dropped}
+    assert not ranking(request, all_timed=False, first=20).dropped  # only a search of all candidates counts
+
+
 def test_if_no_candidate_fits_the_pruned_ranking_keeps_the_smallest_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 16)
     host = 256 * GIB
