@@ -75,7 +75,8 @@ def run(
     ('ok', 2)
     """
     from strategist.executors.command import CommandExecutor
-    from strategist.executors.local import TORCHRUN, LocalExecutor
+    from strategist.executors.engine import TORCHRUN
+    from strategist.executors.local import LocalExecutor
     from strategist.executors.training_checks import check_training
 
     engine = engine or TORCHRUN

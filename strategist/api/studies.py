@@ -105,7 +105,8 @@ def tune(
 def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool, engine: "Engine | None") -> "Executor":
     """The executor of a study's trials."""
     from strategist.executors.command import CommandExecutor
-    from strategist.executors.local import TORCHRUN, LocalExecutor
+    from strategist.executors.engine import TORCHRUN
+    from strategist.executors.local import LocalExecutor
     from strategist.executors.shadow import ShadowExecutor
     from strategist.executors.simulate_first import SimulateFirstExecutor
 

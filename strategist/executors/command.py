@@ -13,10 +13,9 @@ from strategist.contract.environment import environment
 from strategist.contract.measurement import Measurement, RankRecord, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.executors.engine import Engine
+from strategist.executors.engine import TORCHRUN, Engine
 from strategist.executors.executor import OnEvent
 from strategist.executors.local import (
-    TORCHRUN,
     devices_here,
     launcher_environment,
     prepared,
@@ -24,9 +23,11 @@ from strategist.executors.local import (
     trial_environment,
 )
 from strategist.executors.preflight import require_ready
+from strategist.executors.processes import new_tag
 from strategist.executors.requirements import require_supervision
 from strategist.executors.trial_metrics import Impossible, step_time_fields
 from strategist.executors.trial_outcome import OUT_OF_MEMORY
+from strategist.executors.trial_process import TrialCommand
 from strategist.expr.evaluate import Facts
 from strategist.programs.megatron_stages import STAGES, stage_list
 from strategist.programs.program import PER_NODE, Program
@@ -65,13 +66,14 @@ class CommandExecutor:
         codec.save(self.reading(plan, folder, settings), folder / "reading.json")
         passed_variables = {name: os.environ[name] for name in self.program.passes if name in os.environ}
         follower = (sys.executable, "-m", "strategist.executors.program_monitor", str(folder))
-        measured = run_trial(
-            plan, folder, settings, on_event,
-            command=(*follower, *self.engine.launcher(plan, folder, each=True), *self.command(plan, folder, settings)),
+        command = TrialCommand(
+            words=(*follower, *self.engine.launcher(plan, folder, each=True), *self.command(plan, folder, settings)),
             environment={**launcher_environment(self.engine), **trial_environment(os.environ), **passed_variables,
                          **environment(plan)},
-            study=self.study, starts=plan.candidate.layout.world_size, ranks=1, engine=self.engine, measure=figures,
+            tag=new_tag(self.study), ranks=1, engine=self.engine,
         )  # fmt: skip
+        ranks = plan.candidate.layout.world_size
+        measured = run_trial(plan, folder, settings, on_event, command, starts=ranks, measure=figures)
         measurement = replace(
             measured, evidence=replace(measured.evidence, rank=None), lost_ranks=(), versions=self._program_versions()
         )

@@ -59,6 +59,9 @@ class Torchrun(Engine):
         return () if each else torchrun(plan.candidate.layout.world_size, restarts)
 
 
+TORCHRUN = Torchrun()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hosts(Engine):
     """The same number of ranks on each of several hosts, started through a remote shell.

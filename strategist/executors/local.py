@@ -13,7 +13,7 @@ from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
 from strategist.executors import processes
-from strategist.executors.engine import Engine, Torchrun
+from strategist.executors.engine import TORCHRUN, Engine
 from strategist.executors.executor import OnEvent
 from strategist.executors.host_agents import TOKEN
 from strategist.executors.host_memory import available_bytes, floor_bytes
@@ -21,11 +21,10 @@ from strategist.executors.preflight import require_memory, require_ready, requir
 from strategist.executors.requirements import require_supervision, require_torch
 from strategist.executors.trial_metrics import figures
 from strategist.executors.trial_outcome import Measure, judge
-from strategist.executors.trial_process import TERM_GRACE_SECONDS, supervise
+from strategist.executors.trial_process import TrialCommand, supervise
 from strategist.executors.trial_records import clear, collect, log_tail
 from strategist.units import MIB, show_bytes
 
-TORCHRUN = Torchrun()
 RUNTIME = (sys.executable, "-m", "strategist_runtime")
 RANK_START_BYTES = 400 * MIB
 """Host memory of a rank after importing torch: about 300 MiB with torch 2.13 on CPU, plus a margin."""
@@ -50,9 +49,6 @@ KEPT_PREFIXES = (
 
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 
-
-HOSTS_GRACE_SECONDS = 10.0
-"""Seconds for agents on other hosts to end their processes and report it."""
 
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Makes each attempt of the ranks create its own store: the remains of the last attempt in a shared store stop most second
@@ -83,12 +79,12 @@ class LocalExecutor:
         self.preflight(plan)
         folder = prepared(folder, plan, settings)
         ranks, restarts = plan.candidate.layout.world_size, 0 if settings.elastic else allowed_restarts(plan, settings)
-        measurement = run_trial(
-            plan, folder, settings, on_event,
-            command=self.command(plan, folder, restarts),
+        command = TrialCommand(
+            words=self.command(plan, folder, restarts),
             environment=self._environment(plan, restarts) | (wandb_environment(os.environ) if settings.wandb else {}),
-            study=self.study, starts=ranks, ranks=ranks, engine=self.engine, restarts=restarts,
+            tag=processes.new_tag(self.study), ranks=ranks, restarts=restarts, engine=self.engine,
         )  # fmt: skip
+        measurement = run_trial(plan, folder, settings, on_event, command, starts=ranks)
         codec.save(measurement, folder / "measurement.json")
         return measurement
 
@@ -140,37 +136,23 @@ def run_trial(
     folder: Path,
     settings: TrialSettings,
     on_event: OnEvent | None,
+    command: TrialCommand,
     *,
-    command: Sequence[str],
-    environment: dict[str, str],
-    study: str,
     starts: int,
-    ranks: int,
-    engine: Engine = TORCHRUN,
-    restarts: int = 0,
     measure: Measure = figures,
 ) -> Measurement:
-    """Runs the command of a trial in its prepared folder to its end, and judges what its ``ranks`` left there, of which ``measure``
+    """Runs the command of a trial in its prepared folder to its end, and judges what its ranks left there, of which ``measure``
     makes the figures. It is not started where this machine lacks the memory to start so many processes (``starts``)."""
-    if not engine.elsewhere and (missing := shortage(starts)) is not None:
+    if not command.engine.elsewhere and (missing := shortage(starts)) is not None:
         return not_started(plan, missing)
-    ending = supervise(
-        command, folder=folder, environment=environment, tag=processes.new_tag(study), ranks=ranks, settings=settings,
-        on_event=on_event, grace_seconds=grace_seconds(engine), restarts=restarts, queues=engine.queues,
-        elsewhere=engine.elsewhere,
-    )  # fmt: skip
-    return judge(plan, settings, ending, collect(folder, ranks), log_tail(folder, "launcher"), measure)
+    ending = supervise(command, folder, settings, on_event)
+    return judge(plan, settings, ending, collect(folder, command.ranks), log_tail(folder, "launcher"), measure)
 
 
 def supervised_rank(folder: Path, program: Sequence[str]) -> tuple[str, ...]:
     """The command of a rank: a keeper, then the program with plan, folder and settings."""
     supervisor = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
     return (*supervisor, *program, str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json"))
-
-
-def grace_seconds(engine: Engine) -> float:
-    """Seconds that processes get to end by themselves when their trial is ended."""
-    return HOSTS_GRACE_SECONDS if engine.elsewhere else TERM_GRACE_SECONDS
 
 
 def launcher_environment(engine: Engine) -> dict[str, str]:

@@ -14,7 +14,7 @@ from strategist.executors.engine import torchrun
 from strategist.executors.executor import OnEvent
 from strategist.executors.local import LOOPBACK, OWN_STORE, shortage, trial_environment
 from strategist.executors.requirements import require_supervision, require_torch
-from strategist.executors.trial_process import supervise
+from strategist.executors.trial_process import TrialCommand, supervise
 from strategist.executors.trial_records import log_tail
 
 SETTINGS = TrialSettings(init_timeout_seconds=180.0, step_timeout_seconds=120.0, wall_timeout_seconds=600.0)
@@ -35,15 +35,13 @@ def measure_machine(kind: str, ranks: int, on_event: OnEvent | None = None) -> M
         folder = Path(name)
         supervisor = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
         program = (sys.executable, "-m", "strategist_runtime.machine.profile", "--out", str(folder), "--device", kind)
-        ending = supervise(
-            (*torchrun(ranks), *supervisor, *program),
-            folder=folder,
+        command = TrialCommand(
+            words=(*torchrun(ranks), *supervisor, *program),
             environment={**LOOPBACK, **trial_environment(os.environ), **OWN_STORE},
             tag=processes.new_tag("profile"),
             ranks=ranks,
-            settings=SETTINGS,
-            on_event=on_event,
         )
+        ending = supervise(command, folder, SETTINGS, on_event)
         if ending.exit_code == 0 and (folder / "machine.json").exists():
             return codec.load(MachineRecord, folder / "machine.json")
         log_lines = [line for line in log_tail(folder, f"rank-{ending.straggler}").splitlines() if line.strip()]

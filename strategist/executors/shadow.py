@@ -20,7 +20,9 @@ from strategist.executors.local import (
     trial_environment,
 )
 from strategist.executors.preflight import require_ready
+from strategist.executors.processes import new_tag
 from strategist.executors.requirements import require_supervision, require_torch
+from strategist.executors.trial_process import TrialCommand
 
 SINGLE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 """Variables that a launcher would set for the only process; its records are those of rank 0."""
@@ -48,12 +50,13 @@ class ShadowExecutor:
         self.preflight(plan)
         settings = with_longer_deadlines(settings, plan)
         folder = prepared(folder, plan, settings)
-        measured = run_trial(
-            plan, folder, settings, on_event,
-            command=(*supervised_rank(folder, self.program), "--shadow", str(self.rank)),
+        command = TrialCommand(
+            words=(*supervised_rank(folder, self.program), "--shadow", str(self.rank)),
             environment={**trial_environment(os.environ, threads(plan)), **environment(plan), **SINGLE_RANK},
-            study=self.study, starts=1, ranks=1,
-        )  # fmt: skip
+            tag=new_tag(self.study),
+            ranks=1,
+        )
+        measured = run_trial(plan, folder, settings, on_event, command, starts=1)
         measurement = shadow_measurement(measured, plan, self.rank)
         codec.save(measurement, folder / "measurement.json")
         return measurement

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from strategist.contract.measurement import TrialSettings
@@ -13,6 +14,7 @@ from strategist.contract.progress import Progress
 from strategist.errors import InputError
 from strategist.executors import host_memory, processes, temporary_files
 from strategist.executors.deadlines import Deadline, Ending, Watch
+from strategist.executors.engine import TORCHRUN, Engine
 from strategist.executors.executor import OnEvent
 from strategist.executors.process_supervisor import GRACE, PARENT
 
@@ -20,39 +22,48 @@ POLL_SECONDS = 0.05
 EVENT_SECONDS = 1.0
 TERM_GRACE_SECONDS = 0.5
 
+HOSTS_GRACE_SECONDS = 10.0
+"""Seconds for agents on other hosts to end their processes and report it."""
 
-def supervise(
-    command: Sequence[str],
-    *,
-    folder: Path,
-    environment: dict[str, str],
-    tag: str,
-    ranks: int,
-    settings: TrialSettings,
-    on_event: OnEvent | None,
-    grace_seconds: float = TERM_GRACE_SECONDS,
-    restarts: int = 0,
-    queues: bool = False,
-    elsewhere: bool = False,
-) -> Ending:
+
+@dataclass(frozen=True, kw_only=True)
+class TrialCommand:
+    """The command that runs a trial.
+
+    tag: marks its processes. ranks: number of ranks that are watched. restarts: how often the command may restart these.
+    engine: starts the ranks. If they run elsewhere, this machine's memory and temporary files are not watched; if they wait for
+        machines, the trial begins when it has them.
+    """
+
+    words: tuple[str, ...]
+    environment: dict[str, str]
+    tag: str
+    ranks: int
+    restarts: int = 0
+    engine: Engine = TORCHRUN
+
+    @property
+    def grace_seconds(self) -> float:
+        """Seconds between SIGTERM and SIGKILL, in which processes can end by themselves."""
+        return HOSTS_GRACE_SECONDS if self.engine.elsewhere else TERM_GRACE_SECONDS
+
+
+def supervise(command: TrialCommand, folder: Path, settings: TrialSettings, on_event: OnEvent | None) -> Ending:
     """Runs ``command`` under a process supervisor until it ends or a deadline passes. On every exit, also by an exception, all
     processes with the tag are ended.
-
-    Args:
-        ranks: number of ranks that are watched.
-        grace_seconds: time between SIGTERM and SIGKILL.
-        restarts: how often the command may restart its ranks.
-        queues: the command waits for machines; the trial begins when it has them.
-        elsewhere: the ranks run on other machines, so this machine's memory and temporary files are not watched.
     """
-    oom_kills = host_memory.oom_kills()
-    watch = Watch(folder, ranks, settings, time.monotonic(), queues=queues, restarts=restarts)
-    with nullcontext() if elsewhere else TrialMachine(tag) as machine:
+    oom_kills, tag, grace_seconds = host_memory.oom_kills(), command.tag, command.grace_seconds
+    watch = Watch(folder, command.ranks, settings, time.monotonic(), queues=command.engine.queues, restarts=command.restarts)
+    with nullcontext() if command.engine.elsewhere else TrialMachine(tag) as machine:
         scratch_variables = {} if machine is None else temporary_files.environment(machine.folder)
         supervisor, deadline = None, None
         try:
             supervisor = start_supervised(
-                command, folder=folder, environment={**environment, **scratch_variables}, tag=tag, grace_seconds=grace_seconds
+                command.words,
+                folder=folder,
+                environment={**command.environment, **scratch_variables},
+                tag=tag,
+                grace_seconds=grace_seconds,
             )
             deadline = _wait(supervisor, watch, machine, on_event)
             ended, wall_seconds = watch.ended(), time.monotonic() - watch.begun

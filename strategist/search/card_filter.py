@@ -40,8 +40,8 @@ class SearchCriteria:
 class Narrowed:
     """Blocks, and combinations of knobs, that remain after the cards were applied to each of the two separately.
 
-    gave_way: defaults that were skipped, because no block, or no combination of knobs, complies. They are skipped for all candidates
-        and for any part of these, too.
+    gave_way: defaults that were skipped, because no block, or no combination of knobs, complies. They are skipped for all
+        candidates and for any part of these, too.
     """
 
     blocks: Space
@@ -129,9 +129,7 @@ def left_out(constraints: SpaceConstraints, known: Facts, all_candidates: Column
     return refused, refused | unrequested
 
 
-def _narrowed_blocks(
-    blocks: Space, deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
-) -> tuple[Space, Judgement]:
+def _narrowed_blocks(blocks: Space, deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool) -> tuple[Space, Judgement]:
     """Blocks without those that cards reject whatever the knobs."""
     judgement = judge(deck, facts, block_table(blocks), fixed=fixed, weights=blocks.rows, defaults=defaults)
     return blocks.take(judgement.allowed), judgement

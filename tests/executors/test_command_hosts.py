@@ -16,8 +16,7 @@ from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.executors import processes
 from strategist.executors.command import CommandExecutor
-from strategist.executors.engine import Hosts, hosts
-from strategist.executors.local import TORCHRUN
+from strategist.executors.engine import TORCHRUN, Hosts, hosts
 from strategist.executors.processes import tagged
 from strategist.files import yaml_file
 from strategist.programs.program_file import read_program
