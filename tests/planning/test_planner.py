@@ -289,6 +289,13 @@ def test_a_request_that_does_not_fit_always_has_alternatives(
         assert alternative.plan.estimate.host_memory_bytes_per_node <= (alternative.plan.cluster.host_memory_bytes or 0)
 
 
+def test_few_ranked_plans_are_the_first_of_all(deck: Deck) -> None:
+    asked = situation(replace(NARROW, backend="torchtitan"))
+    few, every = ranked(asked, deck=deck, limit=8), ranked(asked, deck=deck)
+    assert len(few) == 8 < len(every)
+    assert few == every[:8]
+
+
 def test_price_candidate_returns_the_ranked_plan(deck: Deck, big: Answer) -> None:
     for plan in big.plans:
         assert price_candidate(situation(BIG), plan.candidate, deck=deck) == plan
