@@ -172,10 +172,8 @@ def ranked(
     """Every candidate that is allowed and fits, as plans, best first; with several ``objectives``, at most ``limit`` plans along
     their Pareto front.
     """
-    if limit is None or len(objectives) > 1:
-        ranking = enumerated(situation, deck=deck, calibration=calibration)
-    else:
-        ranking = ranking_of(situation, deck, calibration, Spaces(), first=max(limit, SEARCHED_PLACES))
+    first = None if limit is None or len(objectives) > 1 else max(limit, SEARCHED_PLACES)
+    ranking = ranking_of(situation, deck, calibration, Spaces(), all_timed=first is None, first=first)
     rows = ranking.order[:limit]
     if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
         from strategist.search.pareto_front import spread_over_front  # only studies ask for a front
