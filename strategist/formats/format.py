@@ -49,6 +49,7 @@ class ExportedFiles:
     findings: settings of the plan that the system cannot express.
     needs: what the files lack for a training on the user's data: scripts, models, tokenizers, data, learning rates.
     user_files: files of the user that the command runs as well, in the same folder.
+    user_folder: variable that may name another folder with ``user_files``; empty if the command knows none.
     placeholders: texts that the user's weights, data and tokenizer replace.
     """
 
@@ -57,6 +58,7 @@ class ExportedFiles:
     findings: tuple[Diagnostic, ...] = ()
     needs: tuple[str, ...] = ()
     user_files: tuple[str, ...] = ()
+    user_folder: str = ""
     placeholders: tuple[Placeholder, ...] = ()
 
     def with_inputs(self, values: Mapping[str, str]) -> "ExportedFiles":

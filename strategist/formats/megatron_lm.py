@@ -29,7 +29,8 @@ from strategist.programs.backends import find_program
 from strategist.programs.program import PER_NODE
 from strategist.search.facts import plan_facts
 
-SCRIPT = "pretrain_gpt.py"
+SCRIPT, CHECKOUT = "pretrain_gpt.py", "MEGATRON_LM"
+"""The program, and the variable that names the checkout with it."""
 
 SETTING_ENTRIES = {
     "tp": "tensor-model-parallel-size",
@@ -282,7 +283,7 @@ def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[D
 
 
 NEEDS = (
-    "pretrain_gpt.py: set MEGATRON_LM to a checkout of Megatron-LM (in a job by --env), or copy train.sh into one",
+    f"{SCRIPT}: set {CHECKOUT} to a checkout of Megatron-LM (in a job by --env), or copy train.sh into one",
     "data: --data-path in the place of --mock-data",
     "tokenizer: --tokenizer-type and --tokenizer-model in the place of NullTokenizer",
     "weights: --load of a checkpoint; without it they are random",
@@ -303,16 +304,19 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     program, notes = find_program("megatron-lm"), setting_notes(plan, reasons, ("cuda_connections",))
     assert program is not None
     facts = plan_facts(plan)
-    given = {"environment.MEGATRON_LM": ".", "steps": "1000", "seed": "234", PER_NODE: str(plan.cluster.gpus_per_node)}
+    given = {f"environment.{CHECKOUT}": ".", "steps": "1000", "seed": "234", PER_NODE: str(plan.cluster.gpus_per_node)}
     given[megatron_stages.STAGES] = megatron_stages.stage_list(plan.stage_layers)
     _, *words = program.arguments(facts, given)
     start = next(index for index, word in enumerate(words) if word.endswith(".py"))
     arguments = [((word,), _note(word, notes)) for word in words[start + 1 :]]
-    command = ("torchrun", *torchrun(plan), Shell(f'"${{MEGATRON_LM:-.}}/{SCRIPT}"'))
+    command = ("torchrun", *torchrun(plan), Shell(f'"${{{CHECKOUT}:-.}}/{SCRIPT}"'))
     exported = {name: value.filled(facts, given) for name, value in program.environment.items()} | environment(plan)
     text = start_script(plan, command, arguments, about=(*header_lines(plan), "", *notes.values()), environment=exported)
     files = (File(name="train.sh", text=text, runs=True),)
-    return ExportedFiles(files=files, command=("bash", "train.sh"), needs=NEEDS, user_files=(SCRIPT,), placeholders=PLACEHOLDERS)
+    return ExportedFiles(
+        files=files, command=("bash", "train.sh"), needs=NEEDS, user_files=(SCRIPT,), user_folder=CHECKOUT,
+        placeholders=PLACEHOLDERS,
+    )  # fmt: skip
 
 
 def _note(word: str, notes: Mapping[str, str]) -> str:

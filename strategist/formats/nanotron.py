@@ -28,6 +28,9 @@ from strategist.formats.preset_match import related_presets
 from strategist.formats.source import Source
 
 MODEL, SCRIPT = "model.model_config", "run_train.py"
+CHECKOUT = "NANOTRON"
+"""Variable that names a checkout of Nanotron."""
+
 ENGINES = {"1f1b": "1f1b", "afab": "gpipe"}
 MODES = dict.fromkeys(("reduce_scatter", "REDUCE_SCATTER"), True) | dict.fromkeys(("all_reduce", "ALL_REDUCE"), False)
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "double": "fp32"}
@@ -157,19 +160,22 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     rate = config["optimizer"]["learning_rate_scheduler"]["learning_rate"]
     tokenizer = config["tokenizer"]["tokenizer_name_or_path"]
     needs = (
-        f"{SCRIPT}: set NANOTRON to a checkout of Nanotron (in a job by --env), or copy the files into one",
+        f"{SCRIPT}: set {CHECKOUT} to a checkout of Nanotron (in a job by --env), or copy the files into one",
         "data: data_stages has no dataset, which Nanotron takes for random tokens",
         f"tokenizer: tokenizer_name_or_path is the placeholder {tokenizer}",
         f"learning rate: learning_rate is the placeholder {rate}",
     )
     text = heading((*header_lines(plan), "", *notes.values())) + yaml_text(config, remarks)
-    command = ("torchrun", *torchrun(plan), Shell(f'"${{NANOTRON:-.}}/{SCRIPT}"'), "--config-file", "train.yaml")
+    command = ("torchrun", *torchrun(plan), Shell(f'"${{{CHECKOUT}:-.}}/{SCRIPT}"'), "--config-file", "train.yaml")
     variables = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} | environment(plan)
     start = start_script(plan, command, about=header_lines(plan), environment=variables)
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
     name = "tokenizer_name_or_path: "
     placeholders = (Placeholder(input="tokenizer", text=f"{name}{tokenizer}", filled=f'{name}"{{}}"', need=needs[2]),)
-    return ExportedFiles(files=files, command=("bash", "train.sh"), needs=needs, user_files=(SCRIPT,), placeholders=placeholders)
+    return ExportedFiles(
+        files=files, command=("bash", "train.sh"), needs=needs, user_files=(SCRIPT,), user_folder=CHECKOUT,
+        placeholders=placeholders,
+    )  # fmt: skip
 
 
 def _config(plan: Plan) -> dict[str, Any]:

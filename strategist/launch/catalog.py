@@ -40,6 +40,7 @@ def with_job(plan: Plan, written: ExportedFiles, kind: str, options: JobOptions 
     if carries and (lacking := missing(asked)) and not options.workdir:
         law = f"runs {' and '.join(lacking)}, which no export holds, and nothing brings that into its containers"
         do = f"add {' '.join(f'--file {name}' for name in lacking)}, or --workdir with the folder of the image that holds it"
+        do += f", or --env {written.user_folder}=FOLDER" if written.user_folder else ""
         raise InputError(f"--job {kind}", law, do)
     if kind in CONTAINERS:
         more = (kuberay if kind in kuberay.KINDS else kubernetes).files(asked, kind)

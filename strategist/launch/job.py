@@ -161,6 +161,8 @@ def job(plan: Plan, written: ExportedFiles, options: JobOptions) -> Job:
 
 
 def missing(job: Job) -> tuple[str, ...]:
-    """Files that the command runs and that the job does not contain."""
+    """Files that the command runs, that the job does not contain, and whose folder no variable names."""
     held = {file.name for file in job.written.files}
+    if job.options.environment.get(job.written.user_folder):
+        return ()
     return tuple(name for name in job.written.user_files if name not in held)

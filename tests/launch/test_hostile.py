@@ -62,6 +62,7 @@ WRONG = (
     ("jobset", {"image": "a", "files": (File(name="train.sh", text=""),)}, "--file train.sh: is the name of an exported file"),
     ("jobset", {"image": "a", "files": (File(name="big", text="x" * 2**20),)}, "a ConfigMap holds 1,048,576"),
     ("jobset", {"image": "a"}, "runs train.py, which no export holds, .*; add --file train.py, or --workdir"),
+    ("jobset", {"image": "a", "environment": {"A": "b"}}, "runs pretrain_gpt.py, .*; add .*, or --env MEGATRON_LM=FOLDER"),
     ("cron", {}, "--job cron: is not known; on one machine .* without --job; choose one of slurm, hosts, job, jobset"),
 )  # fmt: skip
 
@@ -69,7 +70,8 @@ WRONG = (
 @pytest.mark.parametrize(("kind", "options", "words"), WRONG, ids=[words for _, _, words in WRONG])
 def test_a_wrong_job_option_prints_one_error_line(kind: str, options: dict[str, str], words: str) -> None:
     asked = plan(2, 1)
-    name = "deepspeed" if words.startswith("runs train.py") else "pytorch"
+    names = {"runs train.py": "deepspeed", "runs pretrain_gpt.py": "megatron-lm"}
+    name = next((name for start, name in names.items() if words.startswith(start)), "pytorch")
     with pytest.raises(InputError, match=words) as caught:
         with_job(asked, find_format(name).write(asked, {}), kind, JobOptions(**options))
     assert "\n" not in str(caught.value)

@@ -111,6 +111,18 @@ def test_volume_claims_and_variables_are_in_every_pod(kind: str, large: Plan) ->
     assert token in find(last, "env")
 
 
+@pytest.mark.parametrize(("name", "variable"), [("megatron-lm", "MEGATRON_LM"), ("nanotron", "NANOTRON")])
+@pytest.mark.parametrize("kind", ["pytorchjob", "rayjob"])
+def test_a_job_finds_the_checkout_that_a_variable_names(name: str, variable: str, kind: str) -> None:
+    """Instead of a file or a working folder: the start script takes the program from there."""
+    large = a_plan(name, lambda plan: plan.cluster.nodes > 1)
+    options = JobOptions(image=IMAGE, environment={variable: "/opt/checkout"})
+    last = list(yaml.safe_load_all(with_job(large, find_format(name).write(large, {}), kind, options).files[-1].text))[-1]
+    assert {"name": variable, "value": "/opt/checkout"} in find(last, "env")
+    with pytest.raises(InputError, match=f"or --env {variable}=FOLDER"):
+        with_job(large, find_format(name).write(large, {}), kind, JobOptions(image=IMAGE, environment={variable: ""}))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_fabric_adapters_are_requested_with_locked_memory(kind: str, large: Plan) -> None:
     text = manifest(large, kind, **MORE)
