@@ -53,7 +53,7 @@ DEGREES = SETTINGS[:6]
 USUAL = {name: value_of(Candidate(layout=Layout(), knobs=Knobs()), name) for name in SETTINGS}
 """Values that a setting without a constant has."""
 
-WORKLOAD = ("seq_len", "precision", "optimizer", "lora_rank")
+WORKLOAD = ("seq_len", "precision", "optimizer", "train", "lora_rank")
 SHAPE = (
     "layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size", "rope_theta", "norm_epsilon",
     "tied_embeddings", "qkv_bias", "qk_norm", "rope_scaling",
@@ -128,7 +128,7 @@ def read(entries: Entries) -> ParsedConfig:
         shape["moe"] = MoEShape(**moe)
     return ParsedConfig(
         settings=settings,
-        workload={"train": "lora" if "LORA_RANK" in constants else "full", **workload},
+        workload={"train": "full", **workload},
         model=ModelShape(name=str(constants["MODEL"]), **shape),
         accumulation=constants.get("ACCUMULATION", 1),
     )
@@ -186,6 +186,7 @@ def conditions(plan: Plan) -> frozenset[str]:
     known = {
         "pp": layout.pp > 1, "tp": layout.tp > 1, "cp": layout.cp > 1, "gathers": gathers, "ring": layout.cp > 1 and not gathers,
         "fsdp": fsdp, "ddp": not fsdp and layout.dp_replicate > 1, "meshes": fsdp or layout.pp > 1,
+        "buckets": plan.candidate.options.static_graph or plan.candidate.options.bucket_cap_mb != USUAL["bucket_cap_mb"],
         "hsdp": fsdp and layout.dp_replicate > 1, "mixed": mixed,
         "once": layout.pp == 1 and not mixed and workload.precision != "fp16",
         "sequence_parallel": knobs.sequence_parallel, "virtual": layout.pp > 1 and knobs.pp_virtual_stages > 1,
@@ -198,11 +199,13 @@ def conditions(plan: Plan) -> frozenset[str]:
         "accumulates": plan.accumulation > 1 and knobs.no_sync and (fsdp or layout.dp_replicate > 1), "compile": knobs.compile,
         "single": layout.pp == 1 and plan.accumulation == 1, "units": units, "sharded": fsdp and not units,
         "compiles_first": knobs.compile and (not fsdp or units),
-        "lora": workload.train == "lora", "tied": plan.model.tied_embeddings, "qk_norm": plan.model.qk_norm,
+        "prepares_first": (knobs.compile or knobs.recompute not in ("none", "every_second_layer")) and (not fsdp or units),
+        "lora": workload.train != "full", "qlora": workload.train == "qlora", "tied": plan.model.tied_embeddings, "qk_norm": plan.model.qk_norm,
         "rope_scaling": plan.model.rope_scaling is not None, "cuda": plan.cluster.device.kind == "cuda", "feed_forward": True,
         "async": plan.candidate.options.checkpoint != "sync",
         "pinned": plan.candidate.options.checkpoint == "async_pinned",
-        "hugging_face": has_hugging_face_type(plan.model), **_of_recomputation(knobs), **_expert_conditions(plan),
+        "hugging_face": has_hugging_face_type(plan.model),
+        "reads_matrices": workload.train == "qlora" and has_hugging_face_type(plan.model), **_of_recomputation(knobs), **_expert_conditions(plan),
     }  # fmt: skip
     return frozenset(name for name, holds in known.items() if holds)
 
@@ -290,7 +293,7 @@ def _expert_mesh(plan: Plan) -> dict[str, int]:
 
 def _plan_text(plan: Plan, values: Mapping[str, Any], used: set[str], reasons: Mapping[str, str]) -> str:
     """``plan.py``: constants that the other files use, then those that selected the code, each setting with its reason."""
-    always = {"model", *SHAPE, *WORKLOAD, *_unusual_experts(values)} - ({"lora_rank"} if plan.workload.train == "full" else set())
+    always = {"model", *SHAPE, *WORKLOAD, *_unusual_experts(values)} - ({"train", "lora_rank"} if plan.workload.train == "full" else set())
     chosen = {
         name
         for name in SETTINGS

@@ -20,14 +20,14 @@ FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "model": (
         "A decoder like Llama's (arXiv 2302.13971), whole or a pipeline stage of it.",
         {
-            "loss_scale": "fp16", "attention": "", "feed_forward": "feed_forward", "experts": "moe", "router": "moe",
+            "loss_scale": "fp16", "nf4": "qlora", "attention": "", "feed_forward": "feed_forward", "experts": "moe", "router": "moe",
             "decoder": "",
         },
     ),
     "data": ("Samples of token ids, in the order of ``strategist run``.", {"order": "", "tokens": ""}),
     "checkpoint": (
         "First weights, weights of Hugging Face, and checkpoints from which any plan of the same model can resume.",
-        {"names": "hugging_face", "first_weights": "", "hugging_face": "hugging_face", "save": ""},
+        {"names": "hugging_face", "first_weights": "", "hugging_face": "hugging_face and not qlora", "save": ""},
     ),
     "train": (
         "Trains the model of model.py with the parallelism of plan.py; train.sh starts it.",

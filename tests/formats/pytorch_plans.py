@@ -42,6 +42,7 @@ STEERED = replace(
 )  # fmt: skip
 EXPERTS = {"model": SPARSE}
 LORA = {"train": "lora", "lora_rank": 4}
+QLORA = {"train": "qlora", "lora_rank": 4}
 ADAMW = {"optimizer": "adamw"}
 """Other cases have SGD with a large learning rate, which shows a wrong mean of gradients."""
 
@@ -115,6 +116,10 @@ CASES: dict[str, Case] = {
     "lora x pp x cp": ({"pp": 2, "cp": 2}, {**PIPELINE, "micro_batch": 2}, GATHERED, LORA),
     "lora x ep": ({"dp_shard": 2, "ep": 2}, {"micro_batch": 2}, {}, LORA | {"model": STEERED}),
     "lora x experts": ({"dp_shard": 2}, {"micro_batch": 2}, {}, LORA | {"model": MIXTRAL}),
+    "qlora x fsdp": ({"dp_shard": 2}, {"recompute": "selective"}, {"checkpoint": "async"}, QLORA | ADAMW),
+    "qlora x ddp": ({"dp_replicate": 2}, {}, {}, QLORA | {"model": BIASED}),
+    "qlora x pp x cp": ({"pp": 2, "cp": 2}, {**PIPELINE, "micro_batch": 2}, GATHERED, QLORA ),
+    "qlora x hsdp": ({"dp_shard": 2, "dp_replicate": 2}, {"offload": "all"}, {}, QLORA | {"model": QWEN}),
     "compiled ddp": ({"dp_replicate": 2}, {"compile": True, "micro_batch": 2}, FULLGRAPH),
     "compiled fsdp": ({"dp_shard": 2}, {"compile": True, "recompute": "full", "micro_batch": 2}, FULLGRAPH),
     "compiled fsdp, selective": ({"dp_shard": 2}, {"compile": True, "recompute": "selective", "micro_batch": 2}, FULLGRAPH),
@@ -132,6 +137,9 @@ CASES: dict[str, Case] = {
     "bf16 ddp": ({"dp_replicate": 2}, {"micro_batch": 2}, {}, {"precision": "bf16"}),
     "bf16 fsdp": ({"dp_shard": 2}, {"micro_batch": 2}, {}, {"precision": "bf16"}),
     "bf16 experts": ({"dp_shard": 2}, {}, {"grouped_gemm": True, "token_alignment": 8}, EXPERTS | {"precision": "bf16"}),
+    "compiled qlora": ({"dp_shard": 2}, {"compile": True, "recompute": "selective", "micro_batch": 2}, FULLGRAPH, QLORA),
+    "fp16 qlora": ({"dp_shard": 2}, {"micro_batch": 4}, {}, QLORA | {"precision": "fp16"}),
+    "bf16 qlora": ({"dp_shard": 2}, {"micro_batch": 2}, {}, QLORA | ADAMW | {"precision": "bf16"}),
     "bf16 lora": ({"dp_shard": 2}, {"micro_batch": 2}, {}, LORA | ADAMW | {"precision": "bf16"}),
     "bf16 lora x ddp": ({"dp_replicate": 2}, {"micro_batch": 2}, {}, LORA | ADAMW | {"precision": "bf16"}),
 }  # fmt: skip
@@ -144,10 +152,10 @@ def planned(
     trained: dict = {},  # noqa: B006
 ) -> Plan:
     """A plan with these settings; ``trained`` replaces the default of the dense model with SGD in fp32."""
-    workload_settings = {"precision": "fp32", "optimizer": "sgd", **trained}
+    workload_settings = {"precision": "fp32", "optimizer": "sgd", "global_batch": 8, **trained}
     model = workload_settings.pop("model", DENSE)
     devices = Layout(**layout).world_size
-    workload = Workload(seq_len=64, global_batch=8, **workload_settings)
+    workload = Workload(seq_len=64, **workload_settings)
     problem = situation(Request(model=model.name, gpus=f"{devices}xcpu", workload=workload), model)
     candidate = Candidate(layout=Layout(**layout), knobs=Knobs(**knobs), options=Options(**options))
     return price_candidate(problem, candidate, deck=deck())

@@ -20,12 +20,14 @@ from arrow_folder import save_to_disk
 from safetensors.torch import load_file, save_file
 
 from formats.pytorch_plans import (
+    BIASED,
     BOTH,
     CASES,
     DENSE,
     LORA,
     MIXTRAL,
     PIPELINE,
+    QLORA,
     QWEN,
     QWEN_MOE,
     STEPS,
@@ -119,6 +121,7 @@ THEN = {
     "lora x fsdp": ({"pp": 2}, PIPELINE),
     "fp16 fsdp": ({"tp": 2}, {"micro_batch": 4, **BOTH}),
     "bf16 fsdp": ({"dp_replicate": 2}, {"micro_batch": 2}),
+    "qlora x fsdp": ({"dp_replicate": 2}, {"micro_batch": 2}),
     "interleaved": ({"dp_shard": 2}, {}),
 }
 """Layouts with which trainings of these cases resume."""
@@ -183,6 +186,27 @@ def test_exported_hugging_face_weights_load_in_run_scripts_and_transformers(name
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == pytest.approx(expected[0][0], rel=1e-5)
+
+
+@pytest.mark.full
+def test_hugging_face_weights_are_quantised_as_strategist_run_quantises_them(tmp_path: Path) -> None:
+    """By stages of a pipeline, in a precision, with biases, and shards of rows that are not even."""
+    folder = str(tmp_path / "folder")
+    trained(planned({}, {"micro_batch": 4}, {}, {"model": BIASED}), tmp_path / "first", "--steps", "1", "--export-weights", folder)
+    settings = QLORA | {"model": BIASED, "precision": "bf16", "global_batch": 12}
+    expected = run_alone(settings, tmp_path / "alone", weights=folder)
+    for number, layout in enumerate(({"pp": 2}, {"dp_shard": 3})):
+        plan = planned(layout, PIPELINE if "pp" in layout else {"micro_batch": 4}, {}, settings)
+        assert_close(trained(plan, tmp_path / str(number), "--steps", str(STEPS), "--weights", folder), expected, "bf16")
+
+
+@pytest.mark.full
+def test_a_checkpoint_of_4_bit_weights_resumes_in_another_precision(reference: Callable[[str], Figures], tmp_path: Path) -> None:
+    """Bytes stay as they are, in whichever type they are seen: the losses are those of training in that precision throughout."""
+    started = trained(plan_of("fp16 qlora"), tmp_path / "first", "--steps", "1", "--save", str(tmp_path / "saved"))
+    other = planned({"dp_replicate": 2}, {"micro_batch": 2}, {}, QLORA | {"precision": "bf16"})
+    continued = trained(other, tmp_path / "then", "--steps", "3", "--save", str(tmp_path / "saved"))
+    assert_close(started + continued, reference("fp16 qlora"), "bf16")
 
 
 @pytest.mark.full
@@ -271,7 +295,8 @@ def test_every_file_of_a_script_has_fewer_than_400_lines() -> None:
 
 
 LENGTHS = {
-    "8b --gpus 8xH100": 400, "1b --gpus 8xH100": 400, "8b --gpus 8xH100 --train lora": 400,
+    "8b --gpus 8xH100": 400, "1b --gpus 8xH100": 400, "8b --gpus 8xH100 --train lora": 380,
+    "8b --gpus 1x24GB --train qlora --backend pytorch": 400, "8b --gpus 8x24GB --train qlora --backend pytorch": 410,
     "70b --gpus 8x8xH100 --backend pytorch": 400, "8b --gpus 2x8xH100 --seq-len 131072 --global-batch 16 --backend pytorch": 400,
     "70b --gpus 16x8xH100 --backend pytorch": 440, "mixtral-8x7b --gpus 4x8xH100 --backend pytorch": 530,
 }  # fmt: skip

@@ -24,22 +24,16 @@ HUGGING_FACE = {  # each word of a parameter's name, as it is called there
 def draw_weights(parameters):
     """First values that depend on SEED and a parameter's name, not on the layout: all plans begin with the same model."""
     for name, parameter in parameters.items():
+        whole = torch.ones(parameter.shape, device=parameter.device)
         deviation = 0.02 * (2 * LAYERS) ** -0.5 if name.endswith(("output.weight", "down.weight")) else 0.02  # as in GPT-2
-        if parameter.dim() == 1:
-            parameter.fill_(1.0)
-        else:
-            whole = torch.empty(parameter.shape, device=parameter.device)
-            draw(whole, deviation, f"{SEED}/{name}")
-            parameter.copy_(distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None))
-
-
-def draw(matrix, deviation, name):
-    """Fills a matrix with normal values, block of rows by block of rows, each block from a seed of its own."""
-    rows, columns = max(1, 2**18 // matrix.shape[1]), matrix.shape[1]
-    for block, part in enumerate(matrix.split(rows)):
-        digest = hashlib.blake2b(f"{name}/{block}".encode(), digest_size=8).digest()
-        generator = torch.Generator(part.device).manual_seed(int.from_bytes(digest, "big") >> 1)
-        part.copy_(torch.empty(rows, columns, device=part.device).normal_(std=deviation, generator=generator)[: len(part)])
+        if whole.dim() > 1:
+            count = max(1, 2**18 // whole.shape[1])  # rows that one seed draws
+            for block, rows in enumerate(whole.split(count)):
+                digest = hashlib.blake2b(f"{SEED}/{name}/{block}".encode(), digest_size=8).digest()
+                generator = torch.Generator(rows.device).manual_seed(int.from_bytes(digest, "big") >> 1)
+                values = torch.empty(count, whole.shape[1], device=rows.device).normal_(std=deviation, generator=generator)
+                rows.copy_(values[: len(rows)])
+        parameter.copy_(distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None))
 
 
 def hugging_face_state(parameters):

@@ -9,6 +9,9 @@ import torch.distributed.checkpoint as dcp
 def state_of(parameters, optimizer, counts):
     """Everything that a checkpoint holds, by names that no layout changes: any plan of this model can resume from it."""
     state = {f"model.{name}": parameter.detach() for name, parameter in parameters.items()}
+    # if: qlora
+    state |= {name: packed.view(torch.uint8) for name, packed in state.items() if name.endswith("nf4")}  # in all precisions
+    # end: qlora
     # if: not sgd
     for name, parameter in parameters.items():
         state |= {f"optimizer.{name}.{key}": value for key, value in optimizer.state.get(parameter, {}).items()}

@@ -1,6 +1,7 @@
 from functools import partial
 
 import torch
+from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
@@ -42,16 +43,24 @@ def build(device):
     # if: gathers
     apply_context_parallel(part, meshes["cp"], device)
     # end: gathers
-    # if: lora
+    # if: lora and moe
     apply_lora(part)
-    # end: lora
+    # end: lora and moe
+    # if: lora and not moe
+    part.requires_grad_(False).to(getattr(torch, PRECISION))
+    for name, module in list(part.layers.named_modules()):
+        if isinstance(module, nn.Linear):
+            part.layers.set_submodule(name, Adapted(module))
+    # end: lora and not moe
+    # if: qlora
+    Adapted.levels = torch.tensor(LEVELS, device=device)
+    # end: qlora
     # if: recompute
     # if: every_second_matmul
     again = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": selective}
     # end: every_second_matmul
     # if: selective and not every_second_matmul
-    kept = partial(create_selective_checkpoint_contexts, SAVED)
-    again = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": kept}
+    again = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": partial(create_selective_checkpoint_contexts, KEPT)}
     # end: selective and not every_second_matmul
     # if: not selective
     again = {"use_reentrant": False, "preserve_rng_state": False}
@@ -61,19 +70,20 @@ def build(device):
     for layer in [layer for index, layer in part.layers.items() if int(index) % 2 == 0]:
         layer.forward = lambda x, forward=layer.forward: checkpoint(forward, x, **again)  # again in backward (arXiv 1604.06174)
     # end: every_second_layer
-    # if: recompute and not every_second_layer and not sharded
+    # if: prepares_first
     for layer in part.layers.values():
+    # end: prepares_first
+        # if: recompute and not every_second_layer and not sharded
         layer.forward = lambda x, forward=layer.forward: checkpoint(forward, x, **again)  # again in backward (arXiv 1604.06174)
-    # end: recompute and not every_second_layer and not sharded
-    # if: compiles_first
-    for layer in part.layers.values():
+        # end: recompute and not every_second_layer and not sharded
+        # if: compiles_first
         # if: not moe
         layer.compile(fullgraph=FULLGRAPH)
         # end: not moe
         # if: moe
         layer.attention.compile(fullgraph=FULLGRAPH)  # the number of rows of an expert is not known to a graph
         # end: moe
-    # end: compiles_first
+        # end: compiles_first
     # if: fsdp
     policy = MixedPrecisionPolicy(getattr(torch, PRECISION), getattr(torch, REDUCE_DTYPE))
     # if: hsdp and not cp

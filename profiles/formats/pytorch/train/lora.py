@@ -4,17 +4,33 @@ from torch import nn
 
 
 class Adapted(nn.Module):
+    # if: qlora
+    """``x W^T + LORA_ALPHA / LORA_RANK (x A^T) B^T`` with W in 4 bits; A and B are trained (arXiv 2305.14314)."""
+    # end: qlora
+    # if: not qlora
     """``x W^T + LORA_ALPHA / LORA_RANK (x A^T) B^T``, of which A and B are trained (arXiv 2106.09685)."""
+    # end: not qlora
 
     def __init__(self, linear):
         super().__init__()
+        # if: qlora
+        self.nf4, self.bias = nn.Parameter(quantise(linear.weight), requires_grad=False), linear.bias
+        # end: qlora
+        # if: not qlora
         self.weight, self.bias = linear.weight, linear.bias
+        # end: not qlora
         self.lora_a = nn.Parameter(torch.empty(LORA_RANK, linear.in_features, device="meta"))
         self.lora_b = nn.Parameter(torch.empty(linear.out_features, LORA_RANK, device="meta"))
 
     def forward(self, x):
         inside = F.linear(x, self.lora_a.to(x.dtype)) * (LORA_ALPHA / LORA_RANK)
+        # if: not qlora
         return F.linear(x, self.weight, self.bias) + F.linear(inside, self.lora_b.to(x.dtype))
+        # end: not qlora
+        # if: qlora
+        return QuantisedLinear.apply(x, self.nf4, self.levels) + F.linear(inside, self.lora_b.to(x.dtype), self.bias)
+        # end: qlora
+# if: moe
 
 
 def apply_lora(part):
@@ -36,3 +52,4 @@ def apply_lora(part):
         for name, module in list(block.named_children()):
             if isinstance(module, nn.Linear):
                 setattr(block, name, Adapted(module))
+# end: moe

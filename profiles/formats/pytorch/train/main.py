@@ -21,8 +21,10 @@ def main():
     parser.add_argument("--data-type", help="of a .bin file: uint16, uint32 or int32 (default: by its .json, or the vocabulary)")
     # if: hugging_face
     parser.add_argument("--weights", help="a folder of Hugging Face's to begin with (default: random weights)")
-    parser.add_argument("--export-weights", help="write such a folder at the end")
     # end: hugging_face
+    # if: hugging_face and not qlora
+    parser.add_argument("--export-weights", help="write such a folder at the end")
+    # end: hugging_face and not qlora
     parser.add_argument("--save", type=Path, help="write checkpoints into this folder, and go on from its newest one")
     parser.add_argument("--save-every", type=int, default=CHECKPOINT_INTERVAL, help="steps between them (default %(default)s)")
     parser.add_argument("--keep", type=int, default=2, help="number of the newest that stay (default %(default)s)")
@@ -64,11 +66,16 @@ def main():
     # if: not pp
     parameters = dict(model.named_parameters())
     # end: not pp
+    # if: reads_matrices
+    first_weights(parameters, options.weights)
+    # end: reads_matrices
+    # if: not reads_matrices
     draw_weights(parameters)
-    # if: hugging_face
+    # end: not reads_matrices
+    # if: hugging_face and not qlora
     if options.weights:
         dcp.load(hugging_face_state(parameters), storage_reader=dcp.HuggingFaceStorageReader(options.weights))
-    # end: hugging_face
+    # end: hugging_face and not qlora
     optimizer = make_optimizer(parameters)
     # if: balance_bias
     # if: pp
@@ -90,10 +97,13 @@ def main():
         # if: not fp16
         dcp.load(state_of(parameters, optimizer, counts), checkpoint_id=begin)
         # end: not fp16
-    # if: ddp
+    # if: ddp and buckets
     buckets = {"bucket_cap_mb": BUCKET_CAP_MB, "gradient_as_bucket_view": GRADIENT_AS_BUCKET_VIEW}
     model = DistributedDataParallel(model, static_graph=STATIC_GRAPH, **buckets)
-    # end: ddp
+    # end: ddp and buckets
+    # if: ddp and not buckets
+    model = DistributedDataParallel(model, gradient_as_bucket_view=GRADIENT_AS_BUCKET_VIEW)
+    # end: ddp and not buckets
     tokens = open_tokens(options.data, options.data_type) if options.data else None
     # if: async
     writer, group = ThreadPoolExecutor(1), dist.new_group(backend="gloo")  # its collectives run beside a step's
@@ -187,9 +197,11 @@ def main():
         # end: not within and not pp and not cp
         counts += torch.tensor([1, GLOBAL_BATCH])
         if dist.get_rank() == 0:
+            # if: not cuda
             speed = GLOBAL_BATCH * SEQ_LEN / (time.perf_counter() - started)
+            # end: not cuda
             # if: cuda
-            memory = torch.cuda.max_memory_allocated() / 2**30
+            speed, memory = GLOBAL_BATCH * SEQ_LEN / (time.perf_counter() - started), torch.cuda.max_memory_allocated() / 2**30
             print(f"step {step + 1} loss {loss:.6f} grad_norm {norm:.4f} tokens/s {speed:,.0f} memory {memory:.2f} GiB", flush=True)
             # end: cuda
             # if: not cuda
@@ -204,10 +216,10 @@ def main():
             # if: not async
             save(options.save, options.keep, state_of(parameters, optimizer, counts))
             # end: not async
-    # if: hugging_face
+    # if: hugging_face and not qlora
     if options.export_weights:
         export_weights(options.export_weights, parameters, options.weights)
-    # end: hugging_face
+    # end: hugging_face and not qlora
     dist.barrier()
     dist.destroy_process_group()
     # if: not cuda

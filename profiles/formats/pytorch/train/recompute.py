@@ -3,26 +3,26 @@ from collections import Counter
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
+aten = torch.ops.aten
 # if: every_second_matmul
-MATMULS = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default]
+MATMULS = [aten.mm.default, aten.addmm.default, aten.bmm.default]
 # end: every_second_matmul
 # if: every_second_matmul and moe
-MATMULS += [torch.ops.aten._grouped_mm.default]
+MATMULS += [aten._grouped_mm.default]
 # end: every_second_matmul and moe
-SAVED = [  # operations whose outputs are kept; all else is computed again (arXiv 2205.05198)
+KEPT = [  # operations whose outputs are kept; all else is computed again (arXiv 2205.05198)
     # if: saves_matmuls and not every_second_matmul
-    torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default,
+    aten.mm.default, aten.addmm.default, aten.bmm.default,
     # end: saves_matmuls and not every_second_matmul
     # if: saves_matmuls and not every_second_matmul and moe
-    torch.ops.aten._grouped_mm.default,
+    aten._grouped_mm.default,
     # end: saves_matmuls and not every_second_matmul and moe
     # if: cuda
-    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
-    torch.ops.aten._scaled_dot_product_efficient_attention.default,
-    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    aten._scaled_dot_product_cudnn_attention.default, aten._scaled_dot_product_efficient_attention.default,
+    aten._scaled_dot_product_flash_attention.default,
     # end: cuda
     # if: not cuda
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+    aten._scaled_dot_product_flash_attention_for_cpu.default,
     # end: not cuda
     # if: saves_collectives
     torch.ops._c10d_functional.all_reduce.default,
@@ -32,19 +32,19 @@ SAVED = [  # operations whose outputs are kept; all else is computed again (arXi
     torch.ops._c10d_functional.all_to_all_single.default,
     # end: saves_collectives and ep
     # if: moe
-    torch.ops.aten.topk.default,  # the choice of experts
+    aten.topk.default,  # the choice of experts
     # end: moe
 ]
 # if: every_second_matmul
 
 
 def selective():
-    """Contexts in which the outputs of SAVED and of every second matmul are kept."""
+    """Contexts in which the outputs of KEPT and of every second matmul are kept."""
     matmuls = Counter()
 
     def policy(context, operation, *args, **kwargs):
         matmuls[context.is_recompute] += operation in MATMULS
-        kept = operation in SAVED or (operation in MATMULS and matmuls[context.is_recompute] % 2 == 1)
+        kept = operation in KEPT or (operation in MATMULS and matmuls[context.is_recompute] % 2 == 1)
         return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
     return create_selective_checkpoint_contexts(policy)
