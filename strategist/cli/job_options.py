@@ -61,6 +61,10 @@ def add(parser: Parser, kinds: str) -> None:
     group.add_argument(
         "--arguments", default="", metavar="WORDS", help="arguments of the start script, as in --arguments='--steps 1000'"
     )
+    group.add_argument(
+        "--restarts", type=int, metavar="N",
+        help="start a training that failed again, N times at most, from its last checkpoint if it saves (default: the plan's)",
+    )  # fmt: skip
 
 
 def inputs(options: argparse.Namespace) -> dict[str, str]:
@@ -76,7 +80,7 @@ def given(options: argparse.Namespace) -> "JobOptions":
     """
     texts: dict[str, Any] = {name: value for name in TEXTS if (value := getattr(options, name))}
     pairs: dict[str, Any] = {field: _pairs(f"--{_option(field)}", getattr(options, name)) for name, field in PAIRS.items()}
-    made = api.JobOptions(files=tuple(map(api.job_file, options.file)), **texts, **pairs)
+    made = api.JobOptions(files=tuple(map(api.job_file, options.file)), restarts=options.restarts, **texts, **pairs)
     typed = {word.partition("=")[0] for word in options.typed}
     for field in api.unused_job_options(options.job, made) if options.job else ():
         if (name := f"--{_option(field)}") in typed:  # values of a configuration file apply to any job

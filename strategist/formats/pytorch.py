@@ -205,7 +205,8 @@ def conditions(plan: Plan) -> frozenset[str]:
         "async": plan.candidate.options.checkpoint != "sync",
         "pinned": plan.candidate.options.checkpoint == "async_pinned",
         "hugging_face": has_hugging_face_type(plan.model),
-        "reads_matrices": workload.train == "qlora" and has_hugging_face_type(plan.model), **_of_recomputation(knobs), **_expert_conditions(plan),
+        "reads_matrices": workload.train == "qlora" and has_hugging_face_type(plan.model),
+        **_of_recomputation(knobs), **_expert_conditions(plan),
     }  # fmt: skip
     return frozenset(name for name, holds in known.items() if holds)
 
@@ -293,7 +294,9 @@ def _expert_mesh(plan: Plan) -> dict[str, int]:
 
 def _plan_text(plan: Plan, values: Mapping[str, Any], used: set[str], reasons: Mapping[str, str]) -> str:
     """``plan.py``: constants that the other files use, then those that selected the code, each setting with its reason."""
-    always = {"model", *SHAPE, *WORKLOAD, *_unusual_experts(values)} - ({"train", "lora_rank"} if plan.workload.train == "full" else set())
+    always = {"model", *SHAPE, *WORKLOAD, *_unusual_experts(values)}
+    if plan.workload.train == "full":
+        always -= {"train", "lora_rank"}
     chosen = {
         name
         for name in SETTINGS

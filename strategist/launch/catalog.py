@@ -19,7 +19,7 @@ KINDS_OF_OPTION = {
     "image": CONTAINERS, "volumes": CONTAINERS, "secrets": CONTAINERS, "resources": CONTAINERS,
     "node_labels": CONTAINERS, "arguments": tuple(kind for kind in JOBS if kind != "raycluster"),
     "hosts": ("hosts",), "remote_shell": ("hosts",),
-    "slurm": ("slurm",),
+    "slurm": ("slurm",), "restarts": tuple(kind for kind in JOBS if kind not in ("raycluster", "trainjob")),
 }  # fmt: skip
 """Options that are for some kinds only."""
 

@@ -11,6 +11,9 @@ from strategist.formats.format import File
 from strategist.launch.job import PORT, Job
 
 NAME, ON_HOST = "hosts.sh", "on_host.sh"
+GRACE_SECONDS = 10
+"""Between the signals SIGTERM and SIGKILL to the ranks of a host."""
+
 _HOST = re.compile(r"[A-Za-z0-9_.:@%\[\]-]{1,255}", re.ASCII)
 
 _ON_HOST = """\
@@ -23,7 +26,7 @@ export NODE_RANK=$1 NNODES={nodes} MASTER_ADDR={address} MASTER_PORT={port}
 {variables}shift
 {command} "$@" < /dev/null &
 command=$!
-{{ cat > /dev/null; kill -TERM -- "-$command"; sleep 10; kill -KILL -- "-$command"; }} 2> /dev/null &
+{{ cat > /dev/null; kill -TERM -- "-$command"; sleep {grace}; kill -KILL -- "-$command"; }} 2> /dev/null &
 watch=$!
 wait "$command"
 code=$?
@@ -46,15 +49,29 @@ for host in "${{hosts[@]}}"; do
   tar -cf - . | (remote "$host" "mkdir -p -- $folder && tar -xf - -C $folder")
 done
 running=()
-trap 'kill "${{running[@]}}" 2> /dev/null || true; wait "${{running[@]}}" || true' EXIT
-for number in "${{!hosts[@]}}"; do
-  (remote "${{hosts[number]}}" "cd -- $folder && exec bash {on_host} $number $arguments") < <(exec tail --pid=$$ -f /dev/null) &
-  running+=($!)
-done
-for _ in "${{hosts[@]}}"; do
-  wait -n "${{running[@]}}"
-done
+end_all() {{ kill "${{running[@]}}" 2> /dev/null || true; wait "${{running[@]}}" || true; }}
+trap end_all EXIT
+start_all() {{
+  running=()
+  for number in "${{!hosts[@]}}"; do
+    (remote "${{hosts[number]}}" "cd -- $folder && exec bash {on_host} $number $arguments") < <(exec tail --pid=$$ -f /dev/null) &
+    running+=($!)
+  done
+  for _ in "${{hosts[@]}}"; do
+    wait -n "${{running[@]}}" || return
+  done
+}}
+{start}
 """
+_RESTARTING = """\
+for start in {{1..{starts}}}; do
+  code=0; start_all || code=$?
+  if ((code == 0)); then break; fi
+  echo "start $start of at most {starts} ended with exit code $code" >&2
+  end_all
+  sleep {grace}  # until each host has ended its ranks
+done
+exit "$code\""""
 
 
 def files(job: Job) -> tuple[File, ...]:
@@ -66,13 +83,23 @@ def files(job: Job) -> tuple[File, ...]:
     names, quote = _hosts(job), shlex.quote
     variables = "".join(f"export {name}={quote(value)}\n" for name, value in job.options.environment.items())
     on_host = _ON_HOST.format(
-        nodes=job.nodes, address=quote(names[0][1]), port=PORT, variables=variables, command=shlex.join(job.written.command)
+        nodes=job.nodes,
+        address=quote(names[0][1]),
+        port=PORT,
+        variables=variables,
+        command=shlex.join(job.written.command),
+        grace=GRACE_SECONDS,
     )
     text = _SCRIPT.format(
         name=job.name, hosts=shlex.join(name for name, _ in names), folder=quote(job.options.workdir or job.name),
-        remote=_remote(job.options.remote_shell), on_host=ON_HOST,
+        remote=_remote(job.options.remote_shell), on_host=ON_HOST, start=_start(job.restarts),
     )  # fmt: skip
     return (File(name=ON_HOST, text=on_host), File(name=NAME, text=text, runs=True))
+
+
+def _start(restarts: int) -> str:
+    """Commands that start the training on all hosts, and start it again when it fails."""
+    return _RESTARTING.format(starts=restarts + 1, grace=GRACE_SECONDS + 2) if restarts else "start_all"
 
 
 def _hosts(job: Job) -> list[tuple[str, str]]:

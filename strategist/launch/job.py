@@ -17,6 +17,9 @@ Texts = Mapping[str, str]
 RESERVED_VOLUMES = ("plan", "memory", "work")
 """Volumes of every pod: the exported files, shared memory, and the working folder."""
 
+MAX_RESTARTS = 10_000
+"""Restarts within a year of a job that fails every hour; Kubernetes counts in 32 bits."""
+
 NOTHING: Texts = MappingProxyType({})
 
 _NAME, _VARIABLE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"), re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
@@ -52,6 +55,7 @@ class JobOptions:
     remote_shell: how a command gets to a host: words with {host} and {command}.
     slurm: more options of sbatch, as words of a shell.
     arguments: further arguments of the exported start script, as words of a shell.
+    restarts: how many times a training that failed starts again, at most; None: the plan's ``max_restarts``.
     """
 
     image: str = ""
@@ -66,6 +70,7 @@ class JobOptions:
     remote_shell: str = SSH
     slurm: str = ""
     arguments: str = ""
+    restarts: int | None = None
 
     def __post_init__(self) -> None:
         if self.image and not _IMAGE.fullmatch(self.image):
@@ -104,6 +109,9 @@ class JobOptions:
             do = "write e.g. --slurm='--partition=gpu --time=60'"
             raise InputError(f"--slurm {self.slurm}", f"{odd} is not an option", do)
         _words("--arguments", self.arguments)
+        if self.restarts is not None and not 0 <= self.restarts <= MAX_RESTARTS:
+            do = f"write a number from 0 to {MAX_RESTARTS}"
+            raise InputError(f"--restarts {self.restarts}", "is not a number of restarts", do)
 
     @property
     def slurm_words(self) -> tuple[str, ...]:
@@ -130,7 +138,7 @@ class Job:
     """A job: the command of ``written`` runs on each of ``nodes``, in a folder that holds its files.
 
     The command gets ``MASTER_ADDR``, ``MASTER_PORT``, ``NNODES`` and ``NODE_RANK`` in its environment, and the user's variables.
-    ``restarts`` is the number of times that a failed node starts again.
+    ``restarts`` is the number of times that a failed training starts again, on all nodes together where the kind of job can.
     """
 
     name: str
@@ -156,7 +164,8 @@ def job(plan: Plan, written: ExportedFiles, options: JobOptions) -> Job:
         name=f"strategist-{re.sub('[^a-z0-9]', '-', plan.id.lower())}",
         written=replace(written, files=(*written.files, *options.files), command=command),
         nodes=plan.cluster.nodes, devices_per_node=plan.cluster.gpus_per_node,
-        kind=plan.cluster.device.kind, restarts=plan.candidate.options.max_restarts, options=options,
+        kind=plan.cluster.device.kind, options=options,
+        restarts=plan.candidate.options.max_restarts if options.restarts is None else options.restarts,
     )  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""A batch script of Slurm: one task per node, which starts the ranks there; a requeued job starts again."""
+"""A batch script of Slurm: one task per node, which starts the ranks there. A training that fails starts again in the same
+allocation, on all nodes; a job whose node fails is requeued.
+"""
 
 import shlex
 
@@ -33,9 +35,23 @@ def files(job: Job) -> tuple[File, ...]:
         f"MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))",
         "export MASTER_ADDR MASTER_PORT NNODES=$SLURM_JOB_NUM_NODES",
         *(f"export {name}={shlex.quote(value)}" for name, value in job.options.environment.items()),
-        f"srun --kill-on-bad-exit=1 --cpu-bind=none bash -c {shlex.quote(on_node)} node " + '"$@"',
+        *_started(f"srun --kill-on-bad-exit=1 --cpu-bind=none bash -c {shlex.quote(on_node)} node " + '"$@"', job.restarts),
     ]
     return (File(name=NAME, text="\n".join(lines) + "\n", runs=True),)
+
+
+def _started(command: str, restarts: int) -> list[str]:
+    """Commands that start the training, again when it fails. ``srun`` returns when the ranks of all nodes have ended."""
+    if not restarts:
+        return [command]
+    return [
+        f"for start in {{1..{restarts + 1}}}; do",
+        f"  code=0; {command} || code=$?",
+        "  if ((code == 0)); then break; fi",
+        f'  echo "start $start of at most {restarts + 1} ended with exit code $code" >&2',
+        "done",
+        'exit "$code"',
+    ]
 
 
 def _placed(job: Job) -> list[str]:

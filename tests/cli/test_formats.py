@@ -83,8 +83,8 @@ def test_settings_that_a_format_cannot_express_are_reported(tmp_path: Path, caps
     assert "cannot run layout.pp = 2; it takes 1; plan again with --backend deepspeed" in capsys.readouterr().err
     assert main([*asked, "--train", "qlora"]) == 0
     capsys.readouterr()
-    assert main(["export", str(plan), "--to", "pytorch"]) == 2
-    assert "train = qlora; it takes full, lora; change the request, or export to another format" in capsys.readouterr().err
+    assert main(["export", str(plan), "--to", "torchtitan"]) == 2
+    assert "train = qlora; it takes full; change the request, or export to another format" in capsys.readouterr().err
 
 
 def test_a_plan_for_a_format_exports_without_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,6 +146,8 @@ def test_a_failed_job_starts_all_nodes_again_or_frees_them(large: Plan) -> None:
     assert policies["jobset"]["failurePolicy"] == {"maxRestarts": 3}
     assert policies["jobset"]["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] == 0
     assert policies["pytorchjob"]["runPolicy"] == {"backoffLimit": 3, "cleanPodPolicy": "Running"}
+    asked = list(yaml.safe_load_all(manifest(again, "jobset", restarts=5)))[-1]
+    assert asked["spec"]["failurePolicy"] == {"maxRestarts": 5}
 
 
 def test_a_preempted_node_does_not_count_as_a_failure(large: Plan) -> None:
@@ -166,6 +168,7 @@ def test_a_preempted_node_does_not_count_as_a_failure(large: Plan) -> None:
         ({"resources": {"efa": "1"}}, "--resource efa=1: is not a resource"),
         ({"resources": {"rdma/hca": "many"}}, "--resource rdma/hca=many: is not a resource"),
         ({"node_labels": {"pool": "a b"}}, "--node-label pool=a b: is not a label and its value"),
+        ({"restarts": -1}, "--restarts -1: is not a number of restarts; write a number from 0"),
         ({"arguments": "--steps '1"}, "--arguments --steps '1: cannot be parsed"),
     ],
 )
