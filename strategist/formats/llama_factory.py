@@ -29,6 +29,11 @@ from strategist.programs.backends import find_program
 from strategist.search.facts import plan_facts
 
 DEFAULT_MICRO_BATCH, DEFAULT_TOKENS, DEFAULT_RANK = 8, 2048, 8
+ONLINE = "ONLINE"
+"""Value of dataset_dir with which a dataset is a name on the Hub or a folder. Otherwise dataset_dir must have a dataset_info.json,
+which no export has (get_dataset_list in src/llamafactory/data/parser.py, v0.9.5).
+"""
+
 STAGES = {
     "pt": "", "sft": "", "rm": "losses compare two answers", "ppo": "answers are generated and scored",
     "dpo": "a second model judges both answers", "kto": "a second model judges the answer",
@@ -185,8 +190,8 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     words = (word.partition("=") for word in program.arguments(facts, given) if "=" in word)
     said = {name: value for name, _, value in words if name not in OWN}
     data: dict[str, Any] = {
-        "model_name_or_path": hub_name(plan.model.name), "stage": "sft", "do_train": True, "dataset": "identity",
-        "template": "default", "output_dir": "saves", "learning_rate": 1e-4, "num_train_epochs": 3.0,
+        "model_name_or_path": hub_name(plan.model.name), "stage": "sft", "do_train": True, "dataset": "tatsu-lab/alpaca",
+        "dataset_dir": ONLINE, "template": "default", "output_dir": "saves", "learning_rate": 1e-4, "num_train_epochs": 3.0,
     }  # fmt: skip
     for name, value in said.items():
         _put(data, name.split("."), _value(value))
@@ -194,7 +199,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     model = data["model_name_or_path"]
     needs = (
         f"model: model_name_or_path is {model}",
-        f"data: dataset is the placeholder {data['dataset']}",
+        f"data: dataset is the placeholder {data['dataset']}; dataset_dir {ONLINE} takes names of the Hub and folders",
         f"template: template is the placeholder {data['template']}",
         f"learning rate: learning_rate is the placeholder {data['learning_rate']}",
     )

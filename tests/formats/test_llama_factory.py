@@ -6,7 +6,7 @@ import pytest
 
 from formats.frameworks import parsed
 from formats.names import accepted, listed
-from formats.plans import plans
+from formats.plans import a_plan, plans
 from strategist.cli.main import main
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
@@ -162,6 +162,13 @@ def test_listed_names_equal_those_of_the_package() -> None:
     assert {*SETTING_ENTRIES.values(), *UNPRICED_ENTRIES} <= {*listed("llama_factory")}
 
 
+def test_an_export_needs_no_list_of_datasets_beside_it() -> None:
+    """With ONLINE a dataset is a name on the Hub or a folder; otherwise LLaMA-Factory opens dataset_dir/dataset_info.json."""
+    plan = a_plan("llama-factory")
+    text = FORMAT.write(plan, {}).with_inputs({"data": "mine/texts"}).files[0].text
+    assert 'dataset: "mine/texts"\ndataset_dir: ONLINE\n' in text
+
+
 @pytest.mark.full
 def test_llama_factory_reads_exported_plans_correctly(tmp_path: Path) -> None:
     tried = [plan for plan in plans("llama-factory") if plan.candidate.layout.world_size == 8]
@@ -177,6 +184,7 @@ def test_llama_factory_reads_exported_plans_correctly(tmp_path: Path) -> None:
         assert (settings["finetuning_type"], settings["bits"]) == ("full" if workload.train == "full" else "lora", None)
         assert settings["recompute"] is (knobs.recompute == "full")
         assert settings["cutoff_len"] + settings["packing"] == workload.seq_len, "packing takes one off and adds it again"
+        assert settings["datasets"] == [["hf_hub", "tatsu-lab/alpaca"]], "no dataset_info.json lies beside an export"
         both = ["offload_optimizer", "offload_param"]
         assert settings["offload"] == {"none": [], "optimizer": both[:1], "all": both}[knobs.offload]
         stage = 0 if plan.candidate.layout.dp_shard == 1 else 3 if knobs.reshard_after_forward else 2

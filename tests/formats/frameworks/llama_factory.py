@@ -13,6 +13,7 @@ os.environ.update(WORLD_SIZE=RANKS, RANK="0", LOCAL_RANK="0", MASTER_ADDR="127.0
 os.environ.update(DISABLE_VERSION_CHECK="1", ACCELERATE_USE_CPU="true", DS_ACCELERATOR="cpu", USE_TORCH_XLA="0")
 
 import yaml  # noqa: E402
+from llamafactory.data.parser import get_dataset_list  # noqa: E402
 from llamafactory.hparams import parser  # noqa: E402
 from transformers import training_args  # noqa: E402
 
@@ -35,6 +36,7 @@ def parsed_settings(path: str) -> dict[str, Any]:
         "bf16": training.bf16, "fp16": training.fp16, "optim": str(getattr(training.optim, "value", training.optim)),
         "finetuning_type": tuning.finetuning_type, "lora_rank": tuning.lora_rank, "bits": model.quantization_bit,
         "recompute": not model.disable_gradient_checkpointing, "cutoff_len": data_args.cutoff_len, "packing": data_args.packing,
+        "datasets": [[item.load_from, item.dataset_name] for item in get_dataset_list(data_args.dataset, data_args.dataset_dir)],
         "stage": zero["stage"], "offload": sorted(name for name in zero if name.startswith("offload")),
     }  # fmt: skip
 
