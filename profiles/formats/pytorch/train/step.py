@@ -11,9 +11,11 @@ def train_step(schedule, optimizer, tokens, targets):
     losses, inputs = [], (tokens,) if dist.get_rank() < dist.get_world_size() // PP else ()  # of the first stage
     schedule.step(*inputs, target=targets, losses=losses, return_outputs=False)
     # if: loss_parallel
-    losses = [loss.to_local() for loss in losses]
+    total = sum((loss.detach().to_local() for loss in losses), torch.zeros((), device=tokens.device))
     # end: loss_parallel
+    # if: not loss_parallel
     total = sum((loss.detach() for loss in losses), torch.zeros((), device=tokens.device))
+    # end: not loss_parallel
 # end: pp
 # if: not pp
 def train_step(model, optimizer, tokens, targets):
