@@ -6,16 +6,22 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 RANKS = sys.argv[2] if len(sys.argv) > 2 else "1"
 os.environ.update(WORLD_SIZE=RANKS, RANK="0", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
 os.environ.update(DISABLE_VERSION_CHECK="1", ACCELERATE_USE_CPU="true", DS_ACCELERATOR="cpu", USE_TORCH_XLA="0")
 
+import llamafactory  # noqa: E402
 import yaml  # noqa: E402
-from llamafactory.data.parser import get_dataset_list  # noqa: E402
 from llamafactory.hparams import parser  # noqa: E402
 from transformers import training_args  # noqa: E402
+
+DATA = ModuleType("llamafactory.data")  # without what it imports for audio
+DATA.__path__ = [str(Path(llamafactory.__file__).parent / "data")]
+sys.modules[DATA.__name__] = DATA
+from llamafactory.data.parser import get_dataset_list  # noqa: E402
 
 DICTIONARIES = ("deepspeed", "fsdp_config", "accelerator_config")
 
