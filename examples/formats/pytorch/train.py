@@ -83,7 +83,7 @@ def main():
     parser.add_argument("--data-type", help="of a .bin file: uint16, uint32 or int32 (default: by its .json, or the vocabulary)")
     parser.add_argument("--weights", help="a folder of Hugging Face's to begin with (default: random weights)")
     parser.add_argument("--export-weights", help="write such a folder at the end")
-    parser.add_argument("--save", type=Path, help="write checkpoints into this folder, and go on from its newest one")
+    parser.add_argument("--save", type=Path, help="write checkpoints into this shared folder, and go on from its newest one")
     parser.add_argument("--save-every", type=int, default=CHECKPOINT_INTERVAL, help="steps between them (default %(default)s)")
     parser.add_argument("--keep", type=int, default=2, help="number of the newest that stay (default %(default)s)")
     parser.add_argument("--resume", help="begin with this checkpoint, of any plan of this model, where --save has none")
