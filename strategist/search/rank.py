@@ -164,7 +164,7 @@ def _pruned(blocks: Space, criteria: SearchCriteria, ranked: Callable[[Allowed],
     None.
 
     They are equal if some candidate fits and no default of the cards gives way but those that do for all candidates, or if nothing
-    fits under the cards' laws alone.
+    fits under the cards' laws alone and the back end refuses none of it.
     """
     known_facts, found = {**criteria.facts, **forced_options(criteria.constraints)}, None
     for defaults in (True, False):
@@ -180,7 +180,7 @@ def _pruned(blocks: Space, criteria: SearchCriteria, ranked: Callable[[Allowed],
         found = ranked(Allowed(columns=columns.take(judgement.allowed)))
         if len(found.order):
             return found if defaults and judgement.gave_way <= narrowed.gave_way else None
-    return found
+    return None if excluded.any() else found
 
 
 def _fitting(

@@ -296,6 +296,13 @@ def test_few_ranked_plans_are_the_first_of_all(deck: Deck) -> None:
     assert few == every[:8]
 
 
+@pytest.mark.parametrize("limit", [None, 1])
+def test_a_ranking_that_the_back_end_refuses_whole_is_an_error(deck: Deck, limit: int | None) -> None:
+    asked = situation(Request(model="8b", gpus="8xH100", backend="llama-factory", fix={"dp_replicate": 2}))
+    with pytest.raises(InputError, match="cannot run dp_replicate 2"):
+        ranked(asked, deck=deck, limit=limit)
+
+
 def test_price_candidate_returns_the_ranked_plan(deck: Deck, big: Answer) -> None:
     for plan in big.plans:
         assert price_candidate(situation(BIG), plan.candidate, deck=deck) == plan
