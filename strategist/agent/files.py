@@ -84,7 +84,7 @@ class CheckArguments(
     shared_arguments.SituationArguments, shared_arguments.Deciding, shared_arguments.Language, shared_arguments.WaitArguments
 ):
     file: Annotated[str, text("The file.", "ds_config.json")]
-    format: Annotated[str, OneOf(api.formats()), text("Where its content does not tell.")] = ""
+    format: Annotated[str, OneOf(api.readable_formats()), text("Where its content does not tell.")] = ""
     model: shared_arguments.Model = ""
 
 

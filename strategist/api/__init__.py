@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         import_plan as import_plan,
         job_file as job_file,
         named_model as named_model,
+        readable_formats as readable_formats,
         unused_job_options as unused_job_options,
         write_files as write_files,
     )
@@ -117,8 +118,8 @@ _PLACES = {
         "reference run_card_tests schema torch_installed write_reference"
     ),
     "api.config_files": (
-        "JOBS JobOptions check_config export_plan find_format formats import_plan job_file named_model unused_job_options "
-        "write_files"
+        "JOBS JobOptions check_config export_plan find_format formats import_plan job_file named_model "
+        "readable_formats unused_job_options write_files"
     ),
     "api.catalog": "cluster model profiles",
     "api.machines": "profile_links profile_machine readable_places topology",

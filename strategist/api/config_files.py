@@ -15,7 +15,7 @@ from strategist.contract.settings import value_of
 from strategist.cost.calibration import load_calibration
 from strategist.errors import FileError, InputError
 from strategist.files import outputs
-from strategist.formats.catalog import backend, find_format, formats
+from strategist.formats.catalog import backend, find_format, formats, readable_formats
 from strategist.formats.export_notes import header_lines
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import ExportedFiles, File
@@ -30,7 +30,7 @@ REQUIRED_PARTS = ("layout", "model", "workload", "device")
 
 __all__ = [
     "JOBS", "JobOptions", "check_config", "export_plan", "find_format", "formats", "import_plan", "job_file", "named_model",
-    "unused_job_options", "write_files",
+    "readable_formats", "unused_job_options", "write_files",
 ]  # fmt: skip
 
 
@@ -160,6 +160,8 @@ def export_plan(
 
     check_legal(plan)
     chosen = find_format(format)
+    if chosen.write is None:
+        raise InputError(f"format {chosen.name}", "is only read", f"choose one of {', '.join(formats())}")
     limits, facts = backend(chosen), situation_facts(plan.model, plan.cluster, plan.workload)
     do = f"plan again with --backend {chosen.name}"
     outside = limits.unsupported_settings(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)

@@ -151,3 +151,10 @@ class Estimate:
     def fits(self) -> bool:
         """Whether the predicted peak memory is within the device's capacity (a probability of about 50 %)."""
         return self.peak_memory_bytes <= self.capacity_bytes
+
+
+def fit_of(estimate: Estimate, host: float | None, confidence: float = DEFAULT_CONFIDENCE) -> Fit:
+    """Verdict on the memory of devices and hosts. ``host``: bytes of a node's host memory; None if unknown, which never lacks."""
+    if host is not None and estimate.host_memory_bytes_per_node > host:
+        return Fit.TOO_LARGE
+    return Fit.of(estimate.fit_confidence, confidence)

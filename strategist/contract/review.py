@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from strategist.contract.codec import added
 from strategist.contract.diagnostic import Diagnostic, Level
-from strategist.contract.estimate import DEFAULT_CONFIDENCE, Fit
+from strategist.contract.estimate import DEFAULT_CONFIDENCE, Fit, fit_of
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
 
@@ -36,7 +36,8 @@ class Review:
     plan: None where the file violates a constraint.
     changes: improvements, best first.
     best: best plan of the same model, devices and workload that the format can express; None where nothing fits.
-    uncertainties: entries without a price that could change the verdict on memory, with the most that each could save or add.
+    uncertainties: what could change the verdict on memory: assumed values, with another value and its memory, and entries without a
+        price, with the most that each could save or add.
     confidence: probability from which a plan counts as fitting.
     """
 
@@ -65,7 +66,4 @@ class Review:
             return Fit.TOO_LARGE
         if self.uncertainties:
             return Fit.UNKNOWN
-        hosts = self.plan.cluster.host_memory_bytes
-        if hosts is not None and self.plan.estimate.host_memory_bytes_per_node > hosts:
-            return Fit.TOO_LARGE
-        return Fit.of(self.plan.estimate.fit_confidence, self.confidence)
+        return fit_of(self.plan.estimate, self.plan.cluster.host_memory_bytes, self.confidence)

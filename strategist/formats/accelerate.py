@@ -42,7 +42,7 @@ def read(entries: Entries) -> ParsedConfig:
     """Settings that a file states; the program decides model, sequence length, batches and optimizer."""
     kind = entries.word(KINDS, "distributed_type") or "replicas"
     precision = _precision(entries)
-    unsaid = ["optimizer", *(("precision",) if entries.get("mixed_precision") in (None, False, "no") else ())]
+    unsaid = ["optimizer", "train", *(("precision",) if entries.get("mixed_precision") in (None, False, "no") else ())]
     settings: dict[str, KnobValue] = {"reduce_dtype": "fp32", "no_sync": True}
     found = ParsedConfig(said=SETTING_ENTRIES)
     if kind == "fsdp":

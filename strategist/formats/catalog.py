@@ -1,12 +1,12 @@
 """Formats by name, and detection of a source's format."""
 
-import re
 from importlib import import_module
 
 from strategist.errors import FileError
 from strategist.formats import native
 from strategist.formats.format import Format
 from strategist.formats.source import Source
+from strategist.formats.unreadable import unreadable
 from strategist.profiles import catalog
 from strategist.programs.backends import load_backend
 from strategist.rules.backend import Backend
@@ -17,13 +17,18 @@ MODULES = (
 )  # fmt: skip
 """Modules that hold a FORMAT, imported on demand. Formats with the most distinctive files come first: the first match is taken."""
 
-_SWIFT = re.compile(r"^[^#\n]*?(?<![\w-])(swift[ \t]+(?:sft|pt|rlhf))(?!\S)", re.MULTILINE)
-"""Start of a training with ms-swift, some of whose flags have the same names as those of transformers."""
+READ_ONLY = ("torchtune", "ms_swift")
+"""Modules of formats that are read and never written; their files are distinctive, so they are tried before the others."""
 
 
 def formats() -> tuple[str, ...]:
-    """Names of all formats of other systems."""
+    """Names of the formats of other systems that are read and written."""
     return tuple(name.replace("_", "-") for name in MODULES)
+
+
+def readable_formats() -> tuple[str, ...]:
+    """Names of all formats of other systems that are read."""
+    return tuple(name.replace("_", "-") for name in (*READ_ONLY, *MODULES))
 
 
 def find_format(name: str) -> Format:
@@ -32,9 +37,10 @@ def find_format(name: str) -> Format:
     Raises:
         InputError: no format has the name.
     """
-    known = catalog.find(name, formats())
+    known = catalog.find(name, readable_formats())
     if known is None:
-        raise catalog.unknown(f"format {name}", "is not known", name, formats(), f"choose one of {', '.join(formats())}")
+        do = f"choose one of {', '.join(readable_formats())}"
+        raise catalog.unknown(f"format {name}", "is not known", name, readable_formats(), do)
     found: Format = import_module(f"strategist.formats.{known.replace('-', '_')}").FORMAT
     return found
 
@@ -45,15 +51,13 @@ def recognise(source: Source) -> Format:
     Raises:
         FileError: no format matches.
     """
-    if source.language == "command" and (swift := _SWIFT.search(source.text)):
-        law = f"is a `{swift[1]}` script, which is none of the formats that are read ({', '.join(formats())})"
-        raise FileError(source.path, f"{law}; give --model and the settings to strategist plan")
     if native.FORMAT.recognises(source):
         return native.FORMAT
-    for name in formats():
+    unreadable(source)
+    for name in readable_formats():
         if (found := find_format(name)).recognises(source):
             return found
-    raise FileError(source.path, f"is of no format that is known ({', '.join(formats())}); name one with --format")
+    raise FileError(source.path, f"is of no format that is known ({', '.join(readable_formats())}); name one with --format")
 
 
 def backend(found: Format) -> Backend:

@@ -62,7 +62,8 @@ def parse_config(source: Source, chosen: Format) -> ParsedConfig:
 def _parsed(source: Source, chosen: Format, script: Source) -> ParsedConfig:
     entries = Entries(source)
     found = chosen.read(entries)
-    return replace(found, findings=(*found.findings, *entries.told(), *_entry_findings(entries, chosen), *_unread(script, chosen)))
+    findings = (*found.findings, *entries.told(), *_entry_findings(entries, chosen), *_unread(script, chosen))
+    return replace(found, findings=findings, unresolved=tuple(entries.open))
 
 
 def _unread(source: Source, chosen: Format) -> Iterator[Diagnostic]:

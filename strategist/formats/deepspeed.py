@@ -105,7 +105,7 @@ def read(entries: Entries) -> ParsedConfig:
     settings["reduce_dtype"], accumulated = _reduced(entries, str(workload.get("precision", "bf16")))
     return ParsedConfig(
         settings=settings, workload=workload, accumulation=_accumulation(entries), spare="dp_shard" if stage else "dp_replicate",
-        said=SETTING_ENTRIES, unsaid=(*unsaid, "recompute"),
+        said=SETTING_ENTRIES, unsaid=(*unsaid, "recompute", "train"),
         nearest=("reduce_dtype",) if workload.get("precision") == "fp16" else (),
         findings=tuple(_findings(entries, stage, str(settings["reduce_dtype"]), accumulated)),
     )  # fmt: skip

@@ -71,11 +71,12 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
            "zero_optimization.round_robin_gradients max_prompt_length "
            "expert_parallel.async_split_plan DDPStrategy.model_averaging_period torch_empty_cache_steps"),
     (_effect(removes=COMPUTED), "enable_liger_kernel use_liger_kernel plugins use_unsloth chunked_cross_entropy lora_mlp_kernel "
-           "fp8 fp4-format mixture_of_depths shift_attn use_glm_dsa_kernels cpu-offloading-num-layers moe-expert-capacity-factor "
-           "fine-grained-activation-offloading data_efficiency.enabled auto_find_batch_size "
+           "fp8 enable_fp8_training fp4-format mixture_of_depths shift_attn use_glm_dsa_kernels "
+           "cpu-offloading-num-layers moe-expert-capacity-factor fine-grained-activation-offloading "
+           "data_efficiency.enabled auto_find_batch_size "
            "activation_checkpointing.partition_activations recompute-granularity recompute-activations"),
     (_effect(removes=COMPUTED, repeats=COMPUTED), "recompute-num-layers recompute-modules hybrid-context-parallel use_dora "
-           "peft_use_dora overlap-moe-expert-parallel-comm sequence_parallel_size cp-comm-type torch_compile_mode"),
+           "peft_use_dora model.use_dora overlap-moe-expert-parallel-comm sequence_parallel_size cp-comm-type torch_compile_mode"),
     (_effect(repeats=COMPUTED), "moe-token-dispatcher-type cuda-graph-impl enable-cuda-graph"),
     (_effect(removes=COMMUNICATED, repeats=COMMUNICATED), "tp-comm-overlap"),
     (_effect(removes=COMMUNICATED), "*bucket* *prefetch* *persistence* *sub_group_size *max_live_parameters *max_reuse_distance "
@@ -83,15 +84,18 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
            "zero_optimization.zero_quantized_nontrainable_weights"),
     (_effect(removes=("gradients", "communication")), "zero_optimization.zero_quantized_gradients"),
     (_effect(removes=("gradients",), repeats=("gradients",)), "data_types.grad_accum_dtype communication_data_type"),
-    (_effect(removes=STATES), "use_adam_mini use_galore use_apollo lora_target adapter outer-dp-sharding-strategy "
+    (_effect(removes=STATES), "use_adam_mini use_galore use_apollo lora_target adapter "
+           "model.lora_attn_modules outer-dp-sharding-strategy "
            "use-precision-aware-optimizer main-grads-dtype fp16.fp16_master_weights_and_grads"),
     (_effect(removes=("parameters", *STATES)), "deepspeed_config.zero_stage"),
     (OTHER_VOCABULARY, "tokenizer-model"),
-    (_effect(removes=("optimizer",), repeats=("optimizer",)), "optim optimizer optimizer.type optimizer.optimizer_factory.name"),
+    (_effect(removes=("optimizer",), repeats=("optimizer",)), "optim optimizer optimizer.type "
+           "optimizer._component_ optimizer.optimizer_factory.name"),
     (_effect(removes=("parameters",), repeats=("parameters",)), "quantization_bit quantization_method load_in_8bit"),
+    (_effect(removes=("logits",), repeats=("logits",)), "loss._component_"),
     (_effect(repeats=("parameters",)), "zero_optimization.zero_hpz_partition_size qat hybrid_engine.enabled"),
     (_effect(repeats=("parameters", *STATES, *TEMPORARY)), "mtp-num-layers"),
-    (_effect(repeats=("parameters", *TEMPORARY)), "stage rl pref_ftx beta num_generations"),
+    (_effect(repeats=("parameters", *TEMPORARY)), "stage rl pref_ftx beta num_generations teacher_model._component_"),
     (_effect(repeats=(WHOLE + "optimizer",)), "use-distributed-optimizer parallelism.context_parallel_size"),
     (_effect(repeats=(WHOLE + "parameters",)), "fsdp_config.auto_wrap_policy fsdp_config.fsdp_auto_wrap_policy"),
     (_effect(repeats=tuple(WHOLE + name for name in ("parameters", *STATES))), "fsdp"),
@@ -111,7 +115,7 @@ EFFECTS[LAUNCH_FILE] = _effect(removes=("parameters", *STATES))
 """Effects of entries, by name or pattern. Any other entry is UNKNOWN, or OPEN if its value is unresolved."""
 
 ASSUMED = {
-    **dict.fromkeys((*SEQUENCE, "sequence_len"), _effect(removes=("activations", "logits"))),
+    **dict.fromkeys((*SEQUENCE, "sequence_len", "tokenizer.max_seq_len"), _effect(removes=("activations", "logits"))),
     "vocab-size": OTHER_VOCABULARY,
 }
 """Effects of assumptions that the data or the tokenizer decide, by entry."""

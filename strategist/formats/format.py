@@ -96,12 +96,14 @@ def unchanged(source: Source) -> Source:
 class Format:
     """Reader and writer of one system's config files.
 
-    name: also that of its back end (``profiles/formats`` or ``profiles/programs``), which lists the supported settings.
+    name: also that of its back end (``profiles/formats``, ``profiles/programs`` or, of a format that is only read,
+        ``profiles/readers``), which lists the supported settings.
     title: name for users, with the version that the format was written for.
     recognises: whether a source has this format; the first format that recognises it reads it.
     opened: the source with the entries that ``read`` expects, if those of its language differ. Raises FileError.
     read: the parsed config. Raises FileError, with the position of the mistake.
-    write: exports a plan with a one-line reason by setting. ``read`` restores every setting that the back end supports.
+    write: exports a plan with a one-line reason by setting. ``read`` restores every setting that the back end supports. None
+        where the format is only read.
     ignores: entries, or patterns of them, that no plan depends on.
     scripts_add: whether the scripts that have this format add names of their own.
     listed: file in ``profiles/formats/names`` with the names that the system accepts; empty if it accepts any.
@@ -111,7 +113,7 @@ class Format:
     title: str
     recognises: Callable[[Source], bool]
     read: Callable[[Entries], ParsedConfig]
-    write: Callable[[Plan, Mapping[str, str]], ExportedFiles]
+    write: Callable[[Plan, Mapping[str, str]], ExportedFiles] | None = None
     opened: Callable[[Source], Source] = unchanged
     ignores: tuple[str, ...] = field(default=(), repr=False)
     listed: str = ""

@@ -88,7 +88,7 @@ def read(entries: Entries) -> ParsedConfig:
     return replace(
         found, settings={**settings, **found.settings}, workload={"precision": precision},
         accumulation=entries.whole("Trainer.accumulate_grad_batches") or 1, devices=devices * nodes if devices else None,
-        unsaid=("optimizer", *(() if micro else ("micro_batch",))), said={**SETTING_ENTRIES, **found.said},
+        unsaid=("optimizer", "train", *(() if micro else ("micro_batch",))), said={**SETTING_ENTRIES, **found.said},
         nearest=("reduce_dtype",) if precision == "fp16" else (), findings=(*found.findings, *_findings(entries)),
     )  # fmt: skip
 

@@ -28,6 +28,7 @@ class ParsedConfig:
     said: names of entries by setting or field of the workload, for findings to point at.
     unsaid: settings and workload fields that the program decides elsewhere. Unless they are given, a price assumes the value in
         ``settings`` or ``workload``, if there is one.
+    unresolved: names of entries whose values are known only at run time.
     nearest: settings that cannot express the file's value and hold the nearest one; no card is checked on them.
     """
 
@@ -43,5 +44,6 @@ class ParsedConfig:
     stack: Mapping[str, float | str | Loss | MemoryTraits] = field(default_factory=dict)
     said: Mapping[str, str] = field(default_factory=dict)
     unsaid: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()
     nearest: tuple[str, ...] = ()
     findings: tuple[Diagnostic, ...] = ()

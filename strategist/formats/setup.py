@@ -42,12 +42,18 @@ class GivenValues:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """A situation and a candidate in it, which need not be legal. The other fields are those of ParsedConfig."""
+    """A situation and a candidate in it, which need not be legal.
+
+    assumed: settings and fields of the workload with values that neither the file nor an option states.
+
+    The other fields are those of ParsedConfig.
+    """
 
     situation: Situation
     candidate: Candidate
     said: Mapping[str, str]
     findings: tuple[Diagnostic, ...]
+    assumed: tuple[str, ...] = ()
     nearest: tuple[str, ...] = ()
     stage_layers: tuple[int, ...] = ()
     stack: Mapping[str, float | str | Loss | MemoryTraits] = field(default_factory=dict)
@@ -90,13 +96,14 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
     settings["micro_batch"] = batches.micro
     findings += _merge_subgroup(source, settings, layout, found)
     candidate = _pipelined(with_settings(Candidate(layout=layout, knobs=Knobs()), _non_layout_settings(settings)), settings)
-    unsaid = (*(() if "seq_len" in stated else ("seq_len",)), *(("global_batch",) if batches.assumed else ()), *found.unsaid)
-    findings += _assumption_findings(
-        source, [name for name in unsaid if name not in given.workload and name not in given.settings], candidate, workload
-    )
+    unsaid = (*(() if "seq_len" in stated else ("seq_len",)), *batches.assumed, *found.unsaid)
+    unsaid = tuple(name for name in dict.fromkeys(unsaid) if name not in given.workload and name not in given.settings)
+    unresolved = [name for name, entry in found.said.items() if entry in found.unresolved and entry not in stated_here]
+    findings += _assumption_findings(source, [name for name in unsaid if name not in unresolved], candidate, workload)
     return Setup(
         situation=replace(known, request=replace(known.request, workload=workload)),
-        candidate=candidate, said=found.said, findings=tuple(findings), nearest=found.nearest,
+        candidate=candidate, said=found.said, findings=tuple(findings), assumed=tuple(dict.fromkeys((*unsaid, *unresolved))),
+        nearest=found.nearest,
         stage_layers=found.stage_layers, stack=found.stack,
     )  # fmt: skip
 
@@ -125,10 +132,14 @@ def _override_findings(source: Source, found: ParsedConfig, given: GivenValues, 
 def _assumption_findings(source: Source, names: Iterable[str], candidate: Candidate, workload: Workload) -> Iterator[Diagnostic]:
     """Findings on values that a price needs and that are neither stated nor given."""
     for name in names:
-        setting = name in SETTING_NAMES
-        value = show_value(value_of(candidate, name) if setting else getattr(workload, name))
-        do = f"give --fix {name}=VALUE" if setting else f"give --{name.replace('_', '-')}"
-        yield finding("FMT-003", f"nothing says {name}: {value} is assumed", do, source)
+        value = value_of(candidate, name) if name in SETTING_NAMES else getattr(workload, name)
+        text = f"the file does not state {name}: {show_value(value)} is assumed"
+        yield finding("FMT-003", text, f"give {option(name, value)}, or another value", source)
+
+
+def option(name: str, value: KnobValue) -> str:
+    """Option of the command line that states a setting or a field of the workload."""
+    return f"--fix {name}={show_value(value)}" if name in SETTING_NAMES else f"--{name.replace('_', '-')} {show_value(value)}"
 
 
 def _layout(settings: Mapping[str, KnobValue], found: ParsedConfig, cluster: Cluster) -> Layout:
@@ -146,13 +157,13 @@ class Batches:
     """Batch sizes, in sequences.
 
     whole, micro: of a step and of a micro-batch.
-    assumed: whether ``whole`` is assumed.
+    assumed: names of the sizes that are assumed.
     contradict: how the stated values contradict each other; empty if they agree.
     """
 
     whole: int
     micro: int
-    assumed: bool = False
+    assumed: tuple[str, ...] = ()
     contradict: str = ""
 
 
@@ -160,8 +171,9 @@ def _batches(whole: Any, micro: Any, accumulation: int | None, layout: Layout) -
     """Batch sizes from the stated values. Without a global batch, the accumulation is as stated, or equal to pp."""
     ranks = layout.data_ranks
     if whole is None:
+        assumed = (*(("global_batch",) if accumulation is None else ()), *(("micro_batch",) if micro is None else ()))
         micro, steps = int(micro or 1), accumulation or layout.pp
-        return Batches(whole=ranks * micro * steps, micro=micro, assumed=accumulation is None)
+        return Batches(whole=ranks * micro * steps, micro=micro, assumed=assumed)
     told = micro is not None and accumulation is not None
     micro = int(micro or max(1, whole // (ranks * (accumulation or 1))))
     if told and whole != ranks * micro * (accumulation or 1):

@@ -3,18 +3,20 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import log
 from statistics import NormalDist
 
 from strategist.cards.deck import Deck
 from strategist.contract.diagnostic import Diagnostic
-from strategist.contract.estimate import DEFAULT_CONFIDENCE, Estimate, Fit
+from strategist.contract.estimate import DEFAULT_CONFIDENCE, Estimate, Fit, fit_of
 from strategist.contract.explanation import Explanation, Obstacle, WhyNot
 from strategist.contract.knobs import Candidate, show_value
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.review import Change, Review
 from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, value_of
 from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
@@ -22,11 +24,12 @@ from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS
 from strategist.formats.catalog import backend
-from strategist.formats.effects import LAUNCH_FILE, Bounds, bounds
+from strategist.formats.effects import LAUNCH_FILE, UNRESOLVED, Bounds, bounds
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
 from strategist.formats.setup import Setup
 from strategist.formats.source import Source
+from strategist.planning.assumed_values import PLAUSIBLE_VALUES, AssumedRun, assumption_doubts
 from strategist.planning.explain import PlanExplainer, explain, reasons_about
 from strategist.planning.planner import price_candidate, ranked, resolve_candidate
 from strategist.profiles.stacks import find_stack
@@ -65,13 +68,26 @@ def imported(
     findings += [*_unpriced_stage_split(source, plan, made), *_ruled_out(source, plan, made, deck)]
     if plan.cluster.devices == 1:  # no launcher shards over one device
         findings = _settled(findings)
-    known = bounds(plan, findings)
+    assumed = {made.said.get(name) for name in made.assumed if name in PLAUSIBLE_VALUES}
+    known = bounds(plan, [item for item in findings if item.code != UNRESOLVED or item.entry not in assumed])
     spread = factors(calibration, plan.cluster, stack).memory_spread
-    doubts = tuple(_uncertainties(plan.estimate, plan.cluster.host_memory_bytes, known, spread, confidence))
+
+    def estimate(candidate: Candidate, workload: Workload) -> Estimate | None:
+        if candidate.violations(asked.model, workload, asked.cluster.devices):
+            return None
+        other = replace(asked, request=replace(asked.request, workload=workload))
+        return price_candidate(other, candidate, deck=deck, calibration=calibration, stack=stack).estimate
+
+    run = AssumedRun(
+        candidate=made.candidate, workload=asked.request.workload, names=made.assumed, price=estimate,
+        verdict=partial(fit_of, host=plan.cluster.host_memory_bytes, confidence=confidence),
+    )  # fmt: skip
+    assumptions = tuple(assumption_doubts(run, plan.estimate))
+    doubts = (*assumptions, *_uncertainties(plan.estimate, plan.cluster.host_memory_bytes, known, spread, confidence))
     if not any(LAUNCH_FILE in doubt for doubt in doubts):
         findings = _settled(findings)
     found = Review(format=chosen.name, plan=plan, findings=tuple(findings), uncertainties=doubts, confidence=confidence)
-    return replace(found, findings=(*findings, *_memory(source, plan, found, known)))
+    return replace(found, findings=(*findings, *_memory(source, plan, found, known, assumptions)))
 
 
 def _settled(findings: Sequence[Diagnostic]) -> list[Diagnostic]:
@@ -189,7 +205,7 @@ def _uncertainties(estimate: Estimate, host: float | None, known: Bounds, spread
         yield from known.costs
 
 
-def _memory(source: Source, plan: Plan, review: Review, known: Bounds) -> Iterator[Diagnostic]:
+def _memory(source: Source, plan: Plan, review: Review, known: Bounds, assumptions: Sequence[str]) -> Iterator[Diagnostic]:
     """Findings on memory of devices and hosts."""
     estimate, host = plan.estimate, plan.cluster.host_memory_bytes
     need, room = show_bytes(estimate.peak_memory_bytes), show_bytes(estimate.capacity_bytes)
@@ -200,12 +216,13 @@ def _memory(source: Source, plan: Plan, review: Review, known: Bounds) -> Iterat
         least = f", and at least {show_bytes(known.least)} whatever the entries save that are not priced" if spared else ""
         text = f"needs {need} a device of the {room} that can be used{least}: "
         text += "; ".join(review.uncertainties) or f"fits with probability {estimate.shown_confidence:.0%}"
-        do = "write the values down, or give them as options" if known.open and review.uncertainties else NOTHING_FITS_ADVICE
+        settles = assumptions or (known.open and review.uncertainties)
+        do = "write the values into the file, or give them as options" if settles else NOTHING_FITS_ADVICE
         yield finding("FMT-005" if flat else "FMT-010", text, do, source)
     if host is not None and estimate.host_memory_bytes_per_node > host:
         need, room = show_bytes(estimate.host_memory_bytes_per_node), show_bytes(host)
         code = "FMT-010" if review.uncertainties else "FMT-005"
-        yield finding(code, f"needs {need} of host memory a node, and {room} are there", "offload less", source)
+        yield finding(code, f"needs {need} of host memory a node; a node has {room}", "offload less", source)
 
 
 def _ruled_out(source: Source, plan: Plan, made: Setup, deck: Deck) -> Iterator[Diagnostic]:

@@ -34,8 +34,15 @@ def formats() -> tuple[str, ...]:
     return catalog.profile_stems("formats")
 
 
+@cache
+def readers() -> tuple[str, ...]:
+    """Names of the formats that are only read."""
+    return catalog.profile_stems("readers")
+
+
 def load_backend(name: str) -> Backend:
-    """The back end of that name: of the built-in runtime, a program (also by its file) or a format. ``any`` supports everything.
+    """The back end of that name: of the built-in runtime, a program (also by its file) or a format, which may be only read. ``any``
+    supports everything.
 
     Raises:
         InputError: nothing has that name.
@@ -75,7 +82,8 @@ def _program(path: str, _written: int) -> "Program":
 def _backend(name: str) -> Backend:
     if name == ANY_BACKEND:
         return Backend(name=ANY_BACKEND, title="no back end in particular")
-    kind = next((kind for kind, names in (("backends", backends()), ("formats", formats())) if name in names), None)
+    shipped = {"backends": backends(), "formats": formats(), "readers": readers()}
+    kind = next((kind for kind, names in shipped.items() if name in names), None)
     if kind is None:
         known = (ANY_BACKEND, *backends(), *programs(), *formats())
         do = f"choose one of {', '.join(known)}, or name a program's file"

@@ -43,7 +43,8 @@ def test_check_exits_with_1_if_a_config_does_not_fit(config: Path, large: Path, 
 
 
 def test_check_as_json_is_a_document_or_a_list(config: Path, large: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", str(config), "--model", "8b", "--gpus", "8xH100", "--json"]) == 0
+    given = ("--seq-len", "4096", "--train", "full", "--optimizer", "adamw", "--fix", "recompute=full")
+    assert main(["check", str(config), "--model", "8b", "--gpus", "8xH100", *given, "--json"]) == 0
     found = codec.loads(Review, capsys.readouterr().out)
     assert found.format == "deepspeed"
     assert found.plan.candidate.layout.dp_shard == 8
@@ -173,7 +174,8 @@ def test_check_of_a_script_reads_the_launchers_config_file(tmp_path: Path, capsy
 def test_check_uses_the_requested_confidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "ds.json"
     file.write_text(json.dumps(CONFIG | {"train_micro_batch_size_per_gpu": 2}))
-    asked = ["check", str(file), "--model", "8b", "--gpus", "8xA100", "--seq-len", "4096"]
+    asked = ["check", str(file), "--model", "8b", "--gpus", "8xA100", "--seq-len", "4096", "--train", "full"]
+    asked += ["--optimizer", "adamw", "--fix", "recompute=none"]
     assert main([*asked]) == 3
     assert "It is tight" in capsys.readouterr().out
     assert main([*asked, "--confidence", "50%"]) in (0, 1)

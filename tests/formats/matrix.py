@@ -8,17 +8,22 @@ from docs.parts import with_parts
 
 from formats.frameworks import HERE
 from formats.plans import plans
-from strategist.formats.catalog import find_format, formats
+from strategist.formats.catalog import find_format, formats, readable_formats
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 
 
 def matrix() -> str:
-    """One row per format; the suite of all formats writes, reads and checks each of them."""
+    """One row per format. The suite of all formats writes, reads and checks those that are written; the tests of a format that is only
+    read hold it to files of its system.
+    """
     rows = ["| format | export | import | check | plans | validated by |", "|---|---|---|---|---:|---|"]
     for name in formats():
         chosen = find_format(name)
         rows.append(f"| [{name}](#{name}) {chosen.title} | yes | yes | yes | {len(plans(name))} | {_validated(name)} |")
+    for name in readable_formats():
+        if (chosen := find_format(name)).write is None:
+            rows.append(f"| [{name}](#{name}) {chosen.title} | no | yes | yes | | {_own(name.replace('-', '_'))} |")
     return "\n".join(rows)
 
 

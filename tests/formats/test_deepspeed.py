@@ -150,12 +150,14 @@ def test_auto_values_are_reported_as_assumed(tmp_path: Path) -> None:
     assert setting(review, "reshard_after_forward") is True
     assert setting(review, "dp_shard") == 8
     assumed = [found.message for found in review.findings if found.code == "FMT-003"]
-    assert [text.split(":")[0].removeprefix("nothing says ") for text in assumed] == [
-        "seq_len", "global_batch", "precision", "optimizer", "recompute",
+    assert [text.partition(":")[0].removeprefix("the file does not state ") for text in assumed] == [
+        "seq_len", "global_batch", "micro_batch", "precision", "optimizer", "recompute", "train",
     ]  # fmt: skip
     assert codes(review).keys() <= {"FMT-009"}
-    given = imported(tmp_path, config, precision="bf16", optimizer="adamw", seq_len=4096, global_batch=8)
-    assert [found.message for found in given.findings if found.code == "FMT-003"] == ["nothing says recompute: none is assumed"]
+    given = imported(tmp_path, config, precision="bf16", optimizer="adamw", seq_len=4096, global_batch=8, train="full")
+    assert [found.message for found in given.findings if found.code == "FMT-003"] == [
+        "the file does not state recompute: none is assumed"
+    ]
 
 
 @pytest.mark.parametrize(

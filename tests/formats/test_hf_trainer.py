@@ -14,10 +14,9 @@ from strategist.contract.plan import Plan
 from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError
-from strategist.formats.catalog import find_format, recognise
+from strategist.formats.catalog import find_format
 from strategist.formats.commented_text import yaml_text
 from strategist.formats.setup import GivenValues
-from strategist.formats.source import parse
 
 OPTIMIZERS = {"adamw8bit": "adamw_torch_8bit", "sgd": "sgd"}
 
@@ -153,14 +152,6 @@ def test_config_entries_set_the_plans_settings(tmp_path: Path, config: dict[str,
     assert {name: setting(review, name) for name in expected} == expected
 
 
-def test_a_swift_script_is_not_recognised_despite_equal_flag_names() -> None:
-    script = "{}swift sft --model Qwen/Qwen2.5-7B-Instruct --per_device_train_batch_size 1\n"
-    with pytest.raises(FileError, match=r"`swift sft` script, which is none of the formats that are read \(pytorch, .*--model"):
-        recognise(parse(script.format("CUDA_VISIBLE_DEVICES=0,1 "), "train.sh"))
-    commented = script.format("# ") + "torchrun train.py --per_device_train_batch_size 1\n"
-    assert recognise(parse(commented, "train.sh")).name == "hf-trainer"
-
-
 def test_a_launch_script_with_flags_is_read(tmp_path: Path) -> None:
     script = """#!/bin/bash
 BATCH=2
@@ -205,15 +196,29 @@ def test_trl_arguments_set_lora_and_sequence_length(tmp_path: Path) -> None:
 def test_sharding_is_open_only_with_a_launcher_that_may_shard(tmp_path: Path, launcher: str, count: int) -> None:
     flags = "--per_device_train_batch_size 2 --bf16 --max_length 4096 --gradient_checkpointing"
     (tmp_path / "run.sh").write_text(f"{launcher} train.py {flags}\n", encoding="utf-8")
-    review = api.import_plan(tmp_path / "run.sh", GivenValues(gpus="8xH100", model="8b", workload={}, settings={}))
+    review = api.import_plan(tmp_path / "run.sh", GivenValues(gpus="8xH100", model="8b", workload={"train": "full"}, settings={}))
     assert len(review.uncertainties) == count
+
+
+def test_what_a_script_trains_is_open_where_no_argument_states_it(tmp_path: Path) -> None:
+    flags = "--per_device_train_batch_size 2 --bf16 --max_length 4096 --gradient_checkpointing"
+    (tmp_path / "run.sh").write_text(f"torchrun train.py {flags}\n", encoding="utf-8")
+
+    def checked(**workload: str) -> Review:
+        return api.import_plan(tmp_path / "run.sh", GivenValues(gpus="8xH100", model="8b", workload=workload, settings={}))
+
+    [doubt] = checked().uncertainties
+    assert doubt.startswith("train full is assumed, with lora it needs ")
+    assert "--train lora" in doubt
+    assert {train: checked(train=train).fit.value for train in ("full", "lora")} == {"full": "does not fit", "lora": "fits"}
 
 
 def test_given_dp_shard_settles_an_open_verdict(tmp_path: Path) -> None:
     (tmp_path / "arguments.yaml").write_text(yaml_text(arguments(bf16=True)), encoding="utf-8")
 
     def checked(**settings: int) -> Review:
-        return api.import_plan(tmp_path / "arguments.yaml", GivenValues(gpus="8xH100", model="8b", workload={}, settings=settings))
+        given = GivenValues(gpus="8xH100", model="8b", workload={"train": "full", "seq_len": 4096}, settings=settings)
+        return api.import_plan(tmp_path / "arguments.yaml", given)
 
     assert [text.partition(" could")[0] for text in checked().uncertainties] == ["accelerate launch --config_file"]
     assert not checked(dp_shard=1).uncertainties

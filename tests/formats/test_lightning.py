@@ -150,7 +150,7 @@ def test_values_known_only_at_run_time_are_findings(tmp_path: Path) -> None:
     )
     messages = [found.message for found in review.findings if found.code in ("FMT-003", "FMT-011")]
     assert any(text.startswith("Trainer.precision is decided") for text in messages)
-    assert any(text.startswith("nothing says micro_batch") for text in messages)
+    assert any(text.startswith("the file does not state micro_batch") for text in messages)
     assert setting(review, "dp_shard") == 8
 
 

@@ -57,7 +57,7 @@ def test_a_name_with_adapter_words_leaves_full_training_open(tmp_path: Path) -> 
     found = checked(tmp_path, "--my_adapter_kind prefix --gradient_checkpointing")
     assert found.fit is Fit.UNKNOWN
     assert entries(found, "FMT-011") == ["my_adapter_kind"]
-    assert checked(tmp_path, "--my_adapter_kind False", seq_len=512).fit is Fit.TOO_LARGE
+    assert checked(tmp_path, "--my_adapter_kind False", seq_len=512, train="full").fit is Fit.TOO_LARGE
 
 
 def test_modules_that_are_trained_whole_are_reported(tmp_path: Path) -> None:

@@ -81,8 +81,24 @@ def test_contradicting_batch_sizes_are_an_error() -> None:
 
 
 def test_assumed_values_are_findings() -> None:
-    found = completed(ParsedConfig(spare="dp_shard"))
-    assert [(item.code, item.do) for item in found.findings] == [("FMT-003", "give --seq-len"), ("FMT-003", "give --global-batch")]
+    found = completed(ParsedConfig(spare="dp_shard", unsaid=("recompute",)))
+    assert [item.do.partition(",")[0] for item in found.findings] == [
+        "give --seq-len 4096", "give --global-batch 8", "give --fix micro_batch=1", "give --fix recompute=none",
+    ]  # fmt: skip
+    assert found.assumed == ("seq_len", "global_batch", "micro_batch", "recompute")
+    given = completed(
+        ParsedConfig(spare="dp_shard", unsaid=("recompute",)), workload={"seq_len": 2048}, settings={"recompute": "full"}
+    )
+    assert given.assumed == ("global_batch", "micro_batch")
+
+
+def test_a_value_that_only_a_run_knows_is_assumed_until_it_is_given() -> None:
+    found = ParsedConfig(
+        spare="dp_shard", accumulation=1, workload={"seq_len": 2048}, settings={"micro_batch": 1},
+        said={"micro_batch": "batch"}, unresolved=("batch",),
+    )  # fmt: skip
+    assert completed(found).assumed == ("micro_batch",)
+    assert completed(found, settings={"micro_batch": 1}).assumed == ()
 
 
 def test_a_given_value_overrides_the_file_with_a_finding() -> None:

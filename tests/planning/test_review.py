@@ -19,13 +19,20 @@ from strategist.planning.review import imported, reasons, reviewed
 USUAL: dict[str, Any] = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "bf16": {"enabled": True}}
 
 
+GIVEN: dict[str, Any] = {"seq_len": 4096, "train": "full", "optimizer": "adamw"}
+
+
 def review(
     config: dict[str, Any], model: str, gpus: str, *, whole: bool = True, confidence: float = DEFAULT_CONFIDENCE, **settings: Any
 ) -> Review:
+    """The review with everything stated that decides memory."""
+    settings = {"recompute": "full" if "activation_checkpointing" in config else "none", **settings}
+    return _review(config, GivenValues(gpus=gpus, model=model, workload=GIVEN, settings=settings), whole, confidence)
+
+
+def _review(config: dict[str, Any], given: GivenValues, whole: bool = False, confidence: float = DEFAULT_CONFIDENCE) -> Review:
     source = parse(json.dumps({**USUAL, **config}, indent=1), "ds.json")
-    made = setup(
-        source, parse_config(source, FORMAT), GivenValues(gpus=gpus, model=model, workload={"seq_len": 4096}, settings=settings)
-    )
+    made = setup(source, parse_config(source, FORMAT), given)
     return (reviewed if whole else imported)(source, FORMAT, made, deck=deck(), confidence=confidence)
 
 

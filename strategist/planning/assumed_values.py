@@ -1,0 +1,127 @@
+"""Assumed values of a config file: which of them could turn the verdict on memory if the real value is another."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from strategist.contract.estimate import Estimate, Fit
+from strategist.contract.knobs import Candidate, KnobValue, show_value
+from strategist.contract.settings import SETTING_NAMES, value_of, with_settings
+from strategist.contract.workload import Workload
+from strategist.formats.setup import option
+from strategist.units import show_bytes
+
+PLAUSIBLE_VALUES: Mapping[str, tuple[KnobValue, ...]] = {
+    "train": ("full", "lora", "qlora"),
+    "seq_len": (512, 1024, 2048, 4096, 8192),
+    "micro_batch": (1, 2, 4, 8),
+    "recompute": ("none", "full"),
+    "precision": ("fp32", "bf16"),
+    "optimizer": ("adamw", "adamw8bit"),
+}
+"""Values of a program's usual arguments, by setting.
+
+Sequence lengths are the 1st to the 98th percentile of the published runs (``profiles/measurements/published``), micro-batches the
+1st to the 80th: 8 is also the default of transformers' TrainingArguments.
+"""
+
+ACCUMULATIONS = (1, 8)
+"""Micro-batches per step: only from the second on does a device keep gradients that are not reduced."""
+
+Values = Mapping[str, KnobValue]
+Price = Callable[[Candidate, Workload], Estimate | None]
+"""Estimate of a candidate; None where it breaks a law."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssumedRun:
+    """A priced run of which ``names`` are settings and workload fields with assumed values.
+
+    verdict: of an estimate, on devices and hosts.
+    """
+
+    candidate: Candidate
+    workload: Workload
+    names: tuple[str, ...]
+    price: Price
+    verdict: Callable[[Estimate], Fit]
+
+    def value(self, name: str) -> KnobValue:
+        """The assumed value."""
+        known: KnobValue = value_of(self.candidate, name) if name in SETTING_NAMES else getattr(self.workload, name)
+        return known
+
+    def estimate(self, values: Values) -> Estimate | None:
+        """Estimate with these values in the place of the assumed ones, and with as many micro-batches a step unless stated."""
+        candidate = with_settings(self.candidate, {name: value for name, value in values.items() if name in SETTING_NAMES})
+        fields = {name: value for name, value in values.items() if name not in SETTING_NAMES}
+        if "global_batch" in self.names:
+            fields["global_batch"] = int(fields.get("global_batch", self.workload.global_batch)) * (
+                candidate.knobs.micro_batch
+            ) // self.candidate.knobs.micro_batch  # fmt: skip
+        return self.price(candidate, replace(self.workload, **fields))  # type: ignore[arg-type]
+
+
+def assumption_doubts(run: AssumedRun, priced: Estimate) -> Iterator[str]:
+    """Assumed values of which another plausible value turns the verdict: that value, its memory, and the option that settles it.
+
+    Of several values that turn it, the nearest to the assumed one is named. Where no value turns it alone, all of them are changed
+    together towards less and towards more memory.
+    """
+    known = run.verdict(priced)
+    names = sorted(run.names, key=[*PLAUSIBLE_VALUES, *run.names].index)
+    estimates = {name: dict(_alternatives(run, name)) for name in names}
+    alone = [text for name, found in estimates.items() if (text := _turned(run, name, found, known))]
+    yield from alone
+    if not alone:
+        yield from _turned_together(run, estimates, priced, known)
+
+
+def _alternatives(run: AssumedRun, name: str) -> Iterator[tuple[KnobValue, Estimate]]:
+    """Other plausible values with their estimates, nearest first."""
+    assumed = run.value(name)
+    for value in _nearest_first(_values(run, name), assumed):
+        if value != assumed and (estimate := run.estimate({name: value})) is not None:
+            yield value, estimate
+
+
+def _values(run: AssumedRun, name: str) -> Sequence[KnobValue]:
+    if name != "global_batch":
+        return PLAUSIBLE_VALUES.get(name, ())
+    micro_batches = run.candidate.accumulation(run.workload)
+    return [run.workload.global_batch * count // micro_batches for count in ACCUMULATIONS]
+
+
+def _nearest_first(values: Sequence[KnobValue], assumed: KnobValue) -> Sequence[KnobValue]:
+    """Numbers by their ratio to the assumed one; words in their order."""
+    if not isinstance(assumed, int) or isinstance(assumed, bool):
+        return values
+    return sorted(values, key=lambda value: max(int(value) / assumed, assumed / int(value)))
+
+
+def _turned(run: AssumedRun, name: str, found: Mapping[KnobValue, Estimate], known: Fit) -> str:
+    """The doubt on one assumed value; empty if no plausible value turns the verdict."""
+    for value, estimate in found.items():
+        if (verdict := run.verdict(estimate)) is not known:
+            assumed, other = show_value(run.value(name)), show_value(value)
+            return f"{name} {assumed} is assumed, with {other} it {_needs(estimate, verdict)} (give {option(name, value)} if so)"
+    return ""
+
+
+def _turned_together(
+    run: AssumedRun, estimates: Mapping[str, Mapping[KnobValue, Estimate]], priced: Estimate, known: Fit
+) -> Iterator[str]:
+    """The doubt on all assumed values, changed together to those with the least and to those with the most memory."""
+    several = {name: {run.value(name): priced, **found} for name, found in estimates.items() if found}
+    for extreme in (min, max) if len(several) > 1 else ():
+        values = {name: extreme(found, key=lambda value: found[value].peak_memory_bytes) for name, found in several.items()}
+        estimate = run.estimate(values)
+        if estimate is not None and (verdict := run.verdict(estimate)) is not known:
+            changed = {name: value for name, value in values.items() if value != run.value(name)}
+            shown = ", ".join(f"{name} {show_value(value)}" for name, value in changed.items())
+            options = " ".join(option(name, value) for name, value in changed.items())
+            yield f"{' and '.join(changed)} are assumed, with {shown} it {_needs(estimate, verdict)} (give {options} if so)"
+
+
+def _needs(estimate: Estimate, verdict: Fit) -> str:
+    how = {Fit.FITS: "fits", Fit.TIGHT: "is tight", Fit.TOO_LARGE: "does not fit"}[verdict]
+    return f"needs {show_bytes(estimate.peak_memory_bytes)} and {how}"
