@@ -45,6 +45,8 @@ def deepspeed_of(entries: Entries, name: str, precision: str) -> ParsedConfig | 
         return replace(found, said=said, findings=tuple(_prefixed_findings(found, name)))
     if value is None:
         return None
+    if value is True or value in ("True", "true"):
+        return _of_flags(entries, name, precision)
     path = beside(source.entries[name].path or source.path, str(value))
     found = _nested_config(load(path), precision) if path else deepspeed_with(_values_by_file_name(str(value)), precision)
     findings = found.findings if path else (_missing(source, name, str(value)),)
@@ -55,6 +57,19 @@ def deepspeed_with(values: Mapping[str, Any], precision: str) -> ParsedConfig:
     """Settings of DeepSpeed with only these values, by dotted name; values of None are left out."""
     named = {name: Entry(name=name, value=value) for name, value in values.items() if value is not None}
     return _nested_config(Source(path="", text="", language="json", entries=named), precision)
+
+
+def _of_flags(entries: Entries, name: str, precision: str) -> ParsedConfig:
+    """Settings of a script whose ``name`` is a flag without a file, by the flags of DeepSpeed-Chat."""
+    stage, offloads = entries.whole("zero_stage", least=0), entries.on("offload")
+    parts = ("offload_optimizer", "offload_param") if offloads else ()
+    values = {"zero_optimization.stage": DEFAULT_STAGE if stage is None else stage}
+    found = deepspeed_with({**values, **{f"zero_optimization.{part}.device": "cpu" for part in parts}}, precision)
+    said = dict.fromkeys(found.settings, "zero_stage" if stage is not None else name)
+    if stage is not None:
+        return replace(found, said=said, findings=())
+    text = f"{name} is a flag without a file, and the script holds its configuration: ZeRO-{DEFAULT_STAGE} is assumed"
+    return replace(found, said=said, findings=(finding("FMT-011", text, "name a file after it", entries.source, name),))
 
 
 def _nested_config(source: Source, precision: str) -> ParsedConfig:

@@ -128,7 +128,8 @@ def _findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
 
 IGNORED_ENTRIES = (
     *hf_trainer.IGNORED_ENTRIES, "add_version", "agent_template", "attn_impl", "cached_dataset", "check_model", "columns",
-    "create_*", "custom_*", "deepspeed.*", "external_plugins", "freeze_aligner", "freeze_vit", "init_weights", "interleave_prob",
+    "create_*", "custom_*", "deepspeed.*", "external_plugins",
+    "freeze_aligner", "freeze_vit", "gradient_checkpointing_kwargs", "init_weights", "interleave_prob",
     "load_from_cache_file", "loss_scale", "max_epochs", "max_new_tokens", "max_pixels", "model_*", "padding_free", "padding_side",
     "router_aux_loss_coef", "split_dataset_ratio", "stopping_strategy", "stream*", "swanlab_*", "system", "task_type", "template",
     "temperature", "truncation_strategy", "use_chat_template", "use_hf", "val_dataset", "vit_*",

@@ -16,7 +16,7 @@ SEQUENCE = (
     "max_length", "max_seq_length", "max_seq_len", "block_size", "model_max_length", "cutoff_len", "max_sequence_length",
     "seq_length", "sequence_length",
 )  # fmt: skip
-MODES, RANKS = ("finetuning_type", "train_mode", "train_type", "tuner_type", "sft_type"), ("lora_r", "lora_rank")
+MODES, RANKS = ("finetuning_type", "train_mode", "train_type", "tuner_type", "sft_type"), ("lora_r", "lora_rank", "lora_dim")
 SWITCHES = ("use_peft", "use_lora", "lora_enable", "use_peft_lora")
 FOUR_BITS = ("load_in_4bit", "use_4bit_quantization", "q_lora", "use_qlora")
 BITS = ("bits", "quantization_bit", "load_in_kbits", "load_in_bits")

@@ -111,7 +111,11 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
 def _unknown_model(source: Source, found: ParsedConfig) -> str:
     """Why the file's model is unknown."""
     entry = source.entries.get(found.said.get("model", ""))
-    return f"no preset is known for {entry.name} {entry.value}" if entry else "the file does not say which model"
+    if entry:
+        return f"no preset is known for {entry.name} {entry.value}"
+    if unresolved := [name for name in found.model_entries if name in found.unresolved]:
+        return f"the file states it by {', '.join(sorted(unresolved))}, whose values are known only where it runs"
+    return "the file does not say which model"
 
 
 def _override_findings(source: Source, found: ParsedConfig, given: GivenValues, cluster: Cluster) -> Iterator[Diagnostic]:

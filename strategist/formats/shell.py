@@ -180,6 +180,7 @@ class _Reader:
         first, last = ((Word(text=text, line=line, certain=False),) if text.strip() else () for text in texts)
         if len(held) < MAX_WORDS and all(len(text) <= MAX_VARIABLE_CHARACTERS for text in texts):
             self.variables[name] = (*first, *held, *last)
+            self._arrays.discard(name)  # bash puts the joined text into the first element, which is what $NAME gives
             self.used.add(name)
         else:
             self._unknown.add(name)

@@ -51,7 +51,7 @@ def recognises(source: Source) -> bool:
         return "torchtitan" in source.text
     if source.language == "command":
         names = {name.replace("-", "_") for name in source.entries}
-        return "torchtitan" in source.text or any(name.startswith("parallelism.") for name in names)
+        return "torchtitan" in source.text or any(name.startswith(("parallelism.", "job.config_file")) for name in names)
     jobs = source.has("model.flavor") or source.has("job.dump_folder") or source.has("activation_checkpoint.mode")
     return source.language == "toml" and source.has("training") and jobs
 

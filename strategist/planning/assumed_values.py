@@ -64,8 +64,8 @@ class AssumedRun:
 def assumption_doubts(run: AssumedRun, priced: Estimate) -> Iterator[str]:
     """Assumed values of which another plausible value turns the verdict: that value, its memory, and the option that settles it.
 
-    Of several values that turn it, the nearest to the assumed one is named. Where no value turns it alone, all of them are changed
-    together towards less and towards more memory.
+    Of several values that turn it, the nearest to the assumed one is named. Where no value turns it alone, one after the other is
+    changed as far as it goes, until the verdict turns.
     """
     known = run.verdict(priced)
     names = sorted(run.names, key=[*PLAUSIBLE_VALUES, *run.names].index)
@@ -73,7 +73,7 @@ def assumption_doubts(run: AssumedRun, priced: Estimate) -> Iterator[str]:
     alone = [text for name, found in estimates.items() if (text := _turned(run, name, found, known))]
     yield from alone
     if not alone:
-        yield from _turned_together(run, estimates, priced, known)
+        yield from _turned_together(run, names, priced, known)
 
 
 def _alternatives(run: AssumedRun, name: str) -> Iterator[tuple[KnobValue, Estimate]]:
@@ -107,19 +107,25 @@ def _turned(run: AssumedRun, name: str, found: Mapping[KnobValue, Estimate], kno
     return ""
 
 
-def _turned_together(
-    run: AssumedRun, estimates: Mapping[str, Mapping[KnobValue, Estimate]], priced: Estimate, known: Fit
-) -> Iterator[str]:
-    """The doubt on all assumed values, changed together to those with the least and to those with the most memory."""
-    several = {name: {run.value(name): priced, **found} for name, found in estimates.items() if found}
-    for extreme in (min, max) if len(several) > 1 else ():
-        values = {name: extreme(found, key=lambda value: found[value].peak_memory_bytes) for name, found in several.items()}
-        estimate = run.estimate(values)
-        if estimate is not None and (verdict := run.verdict(estimate)) is not known:
-            changed = {name: value for name, value in values.items() if value != run.value(name)}
-            shown = ", ".join(f"{name} {show_value(value)}" for name, value in changed.items())
-            options = " ".join(option(name, value) for name, value in changed.items())
-            yield f"{' and '.join(changed)} are assumed, with {shown} it {_needs(estimate, verdict)} (give {options} if so)"
+def _turned_together(run: AssumedRun, names: Sequence[str], priced: Estimate, known: Fit) -> Iterator[str]:
+    """The doubt on assumed values that turn the verdict only together: those that are changed until it turns."""
+    for best in (*((min,) if known is not Fit.FITS else ()), *((max,) if known is not Fit.TOO_LARGE else ())):
+        values: dict[str, KnobValue] = {}
+        peak = priced.peak_memory_bytes
+        for name in names:
+            tried = [(value, run.estimate({**values, name: value})) for value in _values(run, name)]
+            found = [(estimate.peak_memory_bytes, value, estimate) for value, estimate in tried if estimate is not None]
+            if not found:
+                continue
+            extreme, value, estimate = best(found, key=lambda one: one[0])
+            if extreme == peak:
+                continue
+            values[name], peak = value, extreme
+            if (verdict := run.verdict(estimate)) is not known:
+                shown = ", ".join(f"{name} {show_value(value)}" for name, value in values.items())
+                options = " ".join(option(name, value) for name, value in values.items())
+                yield f"{' and '.join(values)} are assumed, with {shown} it {_needs(estimate, verdict)} (give {options} if so)"
+                break
 
 
 def _needs(estimate: Estimate, verdict: Fit) -> str:

@@ -115,3 +115,20 @@ def test_a_quantized_base_is_not_priced_in_16_bits(tmp_path: Path) -> None:
     assert plan is not None
     assert plan.estimate.memory.needed["unsharded_parameters"] == 0
     assert plan.estimate.memory.needed["parameters"] < plan.model.parameters
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--zero_stage 3 --offload --deepspeed", (True, "all", [])),
+        ("--zero_stage 1 --deepspeed", (False, "none", [])),
+        ("--deepspeed", (False, "none", ["deepspeed"])),
+    ],
+)
+def test_a_flag_without_a_file_is_read_with_the_flags_of_deepspeed_chat(
+    tmp_path: Path, flags: str, expected: tuple[bool, str, list[str]]
+) -> None:
+    (tmp_path / "run.sh").write_text(f"deepspeed main.py --per_device_train_batch_size 4 --lora_dim 0 {flags}\n", encoding="utf-8")
+    _, _, found = read(tmp_path / "run.sh")
+    unread = [item.entry for item in found.findings if item.code == "FMT-011"]
+    assert (found.settings["reshard_after_forward"], found.settings["offload"], unread) == expected

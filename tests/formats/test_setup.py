@@ -112,3 +112,6 @@ def test_a_given_value_overrides_the_file_with_a_finding() -> None:
 def test_a_missing_model_is_an_error() -> None:
     with pytest.raises(InputError, match="the file does not say which model"):
         completed(ParsedConfig(), model=None)
+    unresolved = ParsedConfig(model_entries=("num-layers", "hidden-size"), unresolved=("num-layers", "seq-length"))
+    with pytest.raises(InputError, match="the file states it by num-layers, whose values are known only"):
+        completed(unresolved, model=None)

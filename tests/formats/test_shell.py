@@ -79,6 +79,14 @@ def test_words_added_by_a_condition_around_a_value_are_uncertain(itself: str, be
     assert {word.text: word.certain for word in words[1:]} == {"--z": False, "--a": True, "1": True, "--b": False}
 
 
+def test_an_array_that_a_condition_extends_as_a_text_keeps_its_words() -> None:
+    """Bash puts the joined text into the first element, which is the value without an index."""
+    text = 'A=(\n--a 1\n--b 2\n)\nif [ $Y ]; then A="${A[@]} --c"; else A="${A[@]} --d"; fi\nrun $A'
+    [words] = [item.words for item in commands(text)]
+    certain = [word.text for word in words[1:] if word.certain]
+    assert certain == ["--a", "1", "--b", "2"]
+
+
 def test_eval_removes_quotes_again() -> None:
     [words] = [item.words for item in commands("A=\"--list '([0]*3+[1])' --stages E\\|t\"\neval run $A")]
     assert [word.text for word in words[1:]] == ["--list", "([0]*3+[1])", "--stages", "E|t"]

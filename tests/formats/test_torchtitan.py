@@ -20,10 +20,10 @@ from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError, InputError
 from strategist.executors.command import CommandExecutor
-from strategist.formats.catalog import find_format
+from strategist.formats.catalog import find_format, recognise
 from strategist.formats.config_reader import names, read
 from strategist.formats.setup import GivenValues, setup
-from strategist.formats.source import load
+from strategist.formats.source import load, parse
 from strategist.formats.torchtitan import STEP_TOKENS, TOKENS
 from strategist.formats.torchtitan_entries import NOTE, normalized
 from strategist.formats.torchtitan_models import PRESETS
@@ -440,3 +440,8 @@ def test_a_token_count_that_is_not_a_multiple_of_the_sequence_is_refused_with_it
     )  # fmt: skip
     with pytest.raises(FileError, match=r"my_config.py:\d+.*num_tokens_per_train_step 5000 is not a multiple of the 4096"):
         imported(written(tmp_path, text, "my_config.py"), "8xH100")
+
+
+def test_a_command_with_the_old_flag_of_a_configuration_is_recognised() -> None:
+    source = parse("srun torchrun ./train.py --job.config_file train_configs/llama3_8b.toml --training.seed 1", "train.sh")
+    assert recognise(source).name == "torchtitan"

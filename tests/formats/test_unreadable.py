@@ -27,6 +27,8 @@ from strategist.formats.source import parse
             "x.sh",
             "NVIDIA NeMo .*pretrain_gpt",
         ),
+        ("torchrun -m verl.trainer.fsdp_sft_trainer data.max_length=512 --x 1", "x.sh", "verl .*strategist plan"),
+        ("{pipe_parallel_size: 1, num_layers: 24}", "x.yml", "GPT-NeoX .*pretrain_gpt"),
         (
             "trainer: {devices: 8}\nmodel: {tensor_model_parallel_size: 2, micro_batch_size: 1}",
             "x.yaml",
