@@ -192,6 +192,7 @@ estimate.step_seconds       | float | seconds | Predicted time of a step.
 estimate.tokens_per_second  | float | tokens/s | Predicted throughput of all devices.
 estimate.mfu                | float | ratio | Predicted share of the peak, model FLOPs only.
 estimate.peak_memory_bytes  | float | bytes | Predicted peak of the fullest device.
+estimate.reserved_memory_bytes | float | bytes | Predicted peak with the free blocks that the allocator caches beside it.
 estimate.host_memory_bytes_per_node | float | bytes | Predicted host memory of a node.
 estimate.comm_ratio         | float | ratio | Predicted share of the step in which a collective runs.
 estimate.exposed_comm_ratio | float | ratio | Predicted share of the step in which only a collective runs.

@@ -116,7 +116,7 @@ def _fsdp(entries: Entries) -> ParsedConfig:
         elif in_node and processes > 0:
             spare, settings["dp_shard"] = "dp_replicate", max(1, processes // nodes)
         elif in_node:
-            message = "nothing says how many processes a node has: all shard together"
+            message = "num_processes is not stated, so the size of a node is unknown: all ranks are priced as one group"
             findings.append(finding("FMT-003", message, "give num_processes", entries.source))
     if entries.has("parallelism_config"):
         spare = ""
@@ -145,7 +145,7 @@ def _wrap_policy_findings(entries: Entries) -> Iterator[Diagnostic]:
         message = f"{where} NO_WRAP: all layers are gathered at once"
         yield finding("FMT-002", message, "set TRANSFORMER_BASED_WRAP; the price is that of layer by layer", entries.source, where)
     if policy == "SIZE_BASED_WRAP":
-        message = f"{where} SIZE_BASED_WRAP: what is gathered together goes by size"
+        message = f"{where} SIZE_BASED_WRAP: layers are gathered together by size"
         yield finding("FMT-002", message, "the price is that of layer by layer", entries.source, where)
 
 

@@ -39,13 +39,13 @@ UNPRICED_ENTRIES = {
     "chunked_cross_entropy": "the loss is taken in chunks",
     "use_eaft": "the loss weighs tokens",
     "fp8": "linears multiply in float8",
-    "load_in_8bit": "weights lie in 8 bits, and are priced in the type that is computed in",
-    "lora_mlp_kernel": "adapters are computed in kernels of their own",
-    "lora_modules_to_save": "further modules are trained as a whole",
+    "load_in_8bit": "weights are stored in 8 bits and priced in the compute type",
+    "lora_mlp_kernel": "adapters have kernels of their own",
+    "lora_modules_to_save": "further modules are fully trained",
     "peft_use_dora": "adapters scale rows as well",
     "qat": "weights are rounded as after quantization",
     "relora": "adapters are merged and begin anew",
-    "rl": "losses compare answers, mostly of a second model",
+    "rl": "the loss compares answers, mostly with a second model",
     "unfrozen_parameters": "only some parameters are trained; all are priced as trained, which needs more memory and time",
     "use_glm_dsa_kernels": "attention is sparse",
 }
@@ -196,7 +196,7 @@ def _unsupported_findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
     for name, what in told.items():
         yield unsupported_entry(source, name, what)
     if not any([entries.flag("sample_packing", "pretraining_sample_concatenation"), entries.flag("pad_to_sequence_len")]):
-        text = "sequences are as long as their texts, and are priced as of sequence_len tokens"
+        text = "sequences are not packed; each is priced at sequence_len tokens"
         yield finding("FMT-003", text, "write sample_packing: true, or give --seq-len", source, "sequence_len")
 
 

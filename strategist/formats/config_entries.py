@@ -114,7 +114,7 @@ class Entries:
     def told(self) -> Iterator[Diagnostic]:
         """Findings on values that are known only at run time."""
         for name, value in self.open.items():
-            text = f"{name} is {value}, which only a run knows: what the program takes by itself is assumed"
+            text = f"{name} is {value}, which is known only where the file runs: the program's default is assumed"
             yield finding("FMT-011", text, "write the value, or give it as an option", self.source, name)
 
     def left(self) -> Iterator[Entry]:

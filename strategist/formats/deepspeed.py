@@ -43,12 +43,12 @@ UNPRICED_ENTRIES = {
     f"{ZERO}.zero_quantized_nontrainable_weights": "frozen weights are gathered in int8",
     f"{ZERO}.offload_optimizer.super_offload": "the optimizer's states travel with their layers",
     f"{ZERO}.zenflow": "part of the update is put off to later steps",
-    "compile.deepcompile": "DeepCompile orders gathers by itself",
+    "compile.deepcompile": "DeepCompile chooses the order of gathers",
     "activation_checkpointing.partition_activations": "inputs of layers are cut over the ranks of tensor parallelism",
     "data_efficiency.enabled": "sequences and layers are left out",
     "fp16.fp16_master_weights_and_grads": "the optimizer's copy is kept in fp16",
     "hybrid_engine.enabled": "the engine also generates",
-    "expert_parallel.async_split_plan": "experts begin before all tokens are there",
+    "expert_parallel.async_split_plan": "experts start before all tokens have arrived",
 }
 """Entries that change a step in a way that no setting expresses, with their effect."""
 

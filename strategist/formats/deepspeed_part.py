@@ -107,5 +107,5 @@ def _values_by_file_name(value: str) -> dict[str, Any]:
 
 def _missing(source: Source, name: str, value: str) -> Diagnostic:
     named = _STAGE.search(Path(value).name.lower()) is not None
-    message = f"{name} {value} is not there: {'what its name says' if named else f'ZeRO-{DEFAULT_STAGE}'} is assumed"
+    message = f"{name} {value} is not found: {'what its name says' if named else f'ZeRO-{DEFAULT_STAGE}'} is assumed"
     return finding("FMT-003" if named else "FMT-011", message, "check the file where the path leads to it", source, name)

@@ -5,14 +5,14 @@ from strategist.formats.source import Source
 
 CODES: dict[str, tuple[Level, str]] = {
     "FMT-001": (Level.WARNING, "an entry has no name that the system knows"),
-    "FMT-002": (Level.WARNING, "an entry changes how the program runs, and no setting here says it"),
-    "FMT-003": (Level.INFO, "the file does not say something that a price needs, and it was assumed"),
+    "FMT-002": (Level.WARNING, "an entry changes how the program runs, and no setting expresses it"),
+    "FMT-003": (Level.INFO, "the file does not state a value that a price needs, and it is assumed"),
     "FMT-004": (Level.ERROR, "the settings break a law"),
     "FMT-005": (Level.ERROR, "it would run out of memory"),
     "FMT-006": (Level.WARNING, "a card rules the settings out"),
-    "FMT-007": (Level.WARNING, "the format cannot say a setting of the plan"),
-    "FMT-008": (Level.WARNING, "the command line says other than the file"),
-    "FMT-009": (Level.INFO, "an entry is known to the system, and no price here sees it"),
+    "FMT-007": (Level.WARNING, "the format cannot express a setting of the plan"),
+    "FMT-008": (Level.WARNING, "the command line contradicts the file"),
+    "FMT-009": (Level.INFO, "an entry is known to the system and has no price"),
     "FMT-010": (Level.WARNING, "whether it fits the memory is open"),
     "FMT-011": (
         Level.WARNING,

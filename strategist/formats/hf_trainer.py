@@ -180,7 +180,7 @@ def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
     policy = str(entries.get(*_either("auto_wrap_policy")) or "TRANSFORMER_BASED_WRAP").upper()
     if policy != "TRANSFORMER_BASED_WRAP":
         where = entries.named(*_either("auto_wrap_policy"))
-        message = f"{where} {policy}: what is gathered together are not layers"
+        message = f"{where} {policy}: the units that are gathered are not layers"
         findings.append(finding("FMT-002", message, "the price is that of layer by layer", entries.source, where))
     return ParsedConfig(settings=settings, spare=spare, said=SETTING_ENTRIES, findings=tuple(findings))
 
@@ -218,17 +218,17 @@ def _file(entries: Entries, name: str, value: str) -> tuple[Source | None, Diagn
     path = beside(entries.source.entries[name].path or entries.source.path, value)
     if path is not None:
         return load(path), None
-    message = f"{name} {value} is not there: what it says is assumed"
-    return None, finding("FMT-011", message, "check it where it is", entries.source, name)
+    message = f"{name} {value} is not found: the program's defaults are assumed"
+    return None, finding("FMT-011", message, "check the file where the path leads to it", entries.source, name)
 
 
 def _findings(entries: Entries, by: Launched) -> Iterator[Diagnostic]:
     source = entries.source
     if by.kind == "FSDP" and entries.on("fsdp"):
-        message = "fsdp is the trainer's and accelerate's: what the trainer leaves out and accelerate says is not priced"
-        yield finding("FMT-002", message, "say it in one of them", source, f"{PREFIX}distributed_type")
+        message = "fsdp is set by the trainer and by accelerate: entries that only accelerate sets are not priced"
+        yield finding("FMT-002", message, "set FSDP in one of them", source, f"{PREFIX}distributed_type")
     if source.launch and (config := entries.get("config")) is not None:
-        message = f"config {config} is not there from the script's folder up: what it says is assumed"
+        message = f"config {config} is not found from the script's folder up: the program's defaults are assumed"
         yield finding("FMT-011", message, "name it by a path that leads to it", source, "config")
     if entries.flag("bf16") and entries.flag("fp16"):
         yield finding("FMT-004", "bf16 and fp16 are both true", "choose one", source, "fp16")
@@ -239,7 +239,7 @@ def _findings(entries: Entries, by: Launched) -> Iterator[Diagnostic]:
         yield finding("FMT-004", message, do, source, mesh[0])
     name = str(entries.get("optim") or "adamw_torch")
     if name not in OPTIMIZERS or name.startswith("paged_"):
-        where = "its states may wait on the host" if name in OPTIMIZERS else "its states differ"
+        where = "its states can be on the host" if name in OPTIMIZERS else "its states differ"
         yield finding("FMT-002", f"optim {name} is priced as {_optimizer(entries)[0]}", where, source, "optim")
     if name in REMOVED_OPTIMIZERS:
         yield finding("FMT-001", f"optim {name} was removed in transformers 5", "write adamw_torch", source, "optim")
@@ -257,7 +257,7 @@ UNPRICED_ENTRIES = {
     "beta": "the loss compares answers; a reference model may take memory as well",
     "num_generations": "answers are generated and scored",
     "auto_find_batch_size": "the micro-batch shrinks until it fits",
-    "use_liger_kernel": "Liger's kernels fuse what lies between matmuls, and the loss",
+    "use_liger_kernel": "Liger's kernels fuse the operations between matmuls, and the loss",
     "torch_compile_mode": "kernels are tuned, or recorded",
     "neftune_noise_alpha": "embeddings get noise",
     "use_cpu": "nothing runs on the devices",

@@ -140,7 +140,7 @@ def _accumulation_findings(config: ParsedConfig, entries: Entries) -> tuple[Diag
 def _with_unknown_launcher(found: ParsedConfig, source: Source) -> ParsedConfig:
     """The config as DDP, with a finding that the launcher's file may shard, and which file that is."""
     _, why = _launcher_file(source)
-    neither = f"{why}: " if why else "neither deepspeed nor fsdp is there: "
+    neither = f"{why}: " if why else "the file has neither deepspeed nor fsdp: "
     do = "give --fix dp_shard=GPUS where it does, dp_shard=1 where it does not"
     do = f"name the file by a path that leads to it, or {do}" if why else do
     unread = finding("FMT-011", f"{neither}DDP is assumed, and {LAUNCH_FILE} may shard", do, source, about=LAUNCH_FILE)
@@ -153,7 +153,7 @@ def _by_default(source: Source) -> tuple[Diagnostic, ...]:
     """The finding that accelerate's default file of this machine is read, if the command names no other."""
     if source.launch is None or "config_file" in source.launch.options:
         return ()
-    text = f"--config_file is not there: accelerate's default file of this machine is read, {default_file()}"
+    text = f"--config_file is not given: accelerate's default file of this machine is read, {default_file()}"
     return (finding("FMT-003", text, "name the file that counts by --config_file", source, about=LAUNCH_FILE),)
 
 
@@ -169,7 +169,7 @@ def _launcher_file(source: Source) -> tuple[Source | None, str]:
     path = beside(source.path, value)
     if path is None:
         shipped = trl.shipped(value)
-        return (shipped, "") if shipped else (None, f"{what} is not there from the script's folder up")
+        return (shipped, "") if shipped else (None, f"{what} is not found from the script's folder up")
     return _loaded(path, what)
 
 

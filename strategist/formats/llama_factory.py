@@ -45,8 +45,8 @@ OPTIMIZERS = {
     "sgd": "sgd",
 }
 UNPRICED_ENTRIES = {
-    "additional_target": "further modules are trained as a whole",
-    "enable_liger_kernel": "Liger's kernels fuse what lies between matmuls, and the loss",
+    "additional_target": "further modules are fully trained",
+    "enable_liger_kernel": "Liger's kernels fuse the operations between matmuls, and the loss",
     "fp8": "linears multiply in float8",
     "mixture_of_depths": "tokens pass layers by",
     "neat_packing": "packed texts do not see each other",
@@ -58,7 +58,7 @@ UNPRICED_ENTRIES = {
     "use_badam": "a part of the layers is updated at a time",
     "use_dora": "adapters scale rows as well",
     "use_galore": "gradients are projected to a low rank",
-    "use_hyper_parallel": "HyperParallel shards by itself",
+    "use_hyper_parallel": "HyperParallel chooses the sharding",
     "use_kt": "experts are computed on the host",
     "use_llama_pro": "only added layers are trained",
     "use_muon": "",
@@ -163,17 +163,17 @@ def _unsupported_findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
         text = "finetuning_type: oft is priced as lora"
         yield finding("FMT-002", text, "measure it if it matters", source, "finetuning_type", about="oft")
     if (bits := entries.whole("quantization_bit")) and bits > 4:
-        told["quantization_bit"] = f"weights lie in {bits} bits, and are priced in the type that is computed in"
+        told["quantization_bit"] = f"weights are stored in {bits} bits and priced in the compute type"
     if (method := entries.get("quantization_method")) not in (None, "bnb"):
-        told["quantization_method"] = f"weights lie as {method} has them, and are priced as of bitsandbytes"
+        told["quantization_method"] = f"weights are quantized by {method} and priced as by bitsandbytes"
     if train != "full" and entries.get("lora_target") not in (None, "all", ["all"]):
         told["lora_target"] = "adapters are priced as on all linears"
     if str(entries.get("optim") or "adamw_torch") not in OPTIMIZERS:
-        told["optim"] = "its states are none that are known; priced as Adam's"
+        told["optim"] = "the size of its states is not known; priced as Adam's"
     for name, what in told.items():
         yield unsupported_entry(source, name, what)
     if not entries.flag("packing", "neat_packing") and entries.get("stage") != "pt":
-        text = "sequences are as long as their texts, and are priced as of cutoff_len tokens"
+        text = "sequences are not packed; each is priced at cutoff_len tokens"
         yield finding("FMT-003", text, "write packing: true, or give --seq-len", source, "cutoff_len")
 
 

@@ -70,21 +70,21 @@ RECIPES = {"tensorwise": "tensorwise", "delayed": "tensorwise", "mxfp8": "rowwis
 TYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
 
 UNPRICED_ENTRIES = {
-    "cpu-offloading-num-layers": "so many layers' activations wait in host memory",
-    "cuda-graph-impl": "kernels are started as graphs",
+    "cpu-offloading-num-layers": "activations of this number of layers are kept in host memory",
+    "cuda-graph-impl": "kernels run as CUDA graphs",
     "delay-wgrad-compute": "gradients of weights are computed later",
-    "enable-cuda-graph": "kernels are started as graphs",
-    "fine-grained-activation-offloading": "modules' activations wait in host memory",
+    "enable-cuda-graph": "kernels run as CUDA graphs",
+    "fine-grained-activation-offloading": "activations of modules are kept in host memory",
     "fp4-format": "linears multiply in 4 bits",
     "hierarchical-context-parallel-sizes": "context ranks gather in two levels",
-    "hybrid-context-parallel": "sequences are dealt to context ranks by length",
-    "moe-expert-capacity-factor": "experts drop what they cannot take",
+    "hybrid-context-parallel": "sequences are assigned to context ranks by length",
+    "moe-expert-capacity-factor": "experts drop tokens above their capacity",
     "mtp-num-layers": "layers that predict further tokens are trained as well",
     "overlap-moe-expert-parallel-comm": "exchanges between experts run beside another micro-batch",
-    "rampup-batch-size": "steps grow until global-batch-size is reached",
-    "step-batch-size-schedule": "steps grow over the training",
+    "rampup-batch-size": "the global batch grows to global-batch-size",
+    "step-batch-size-schedule": "the global batch grows during the training",
     "tp-comm-overlap": "collectives of tensor parallelism run in pieces beside matmuls",
-    "window-size": "tokens attend to so many before them",
+    "window-size": "each token attends to a window of tokens",
 }
 """Arguments that change a step in a way that no setting expresses, with their effect."""
 
@@ -252,7 +252,7 @@ def _approximated(entries: Entries, layers: int) -> dict[str, str]:
     }:
         found["use-precision-aware-optimizer"] = "the optimizer's states are smaller than in fp32"
     if entries.get("optimizer") in ("lion", "soap"):
-        found["optimizer"] = "its states are none that are known; priced as Adam's"
+        found["optimizer"] = "the size of its states is not known; priced as Adam's"
     return found
 
 
@@ -266,18 +266,17 @@ def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[D
         text = f"{OLD_RECOMPUTE} was removed; it is read as full recomputation"
         yield finding("FMT-001", text, "write --recompute-granularity full --recompute-method uniform", source, OLD_RECOMPUTE)
     if missing:
-        known = "that of GPT-2 is assumed"
-        do = f"write --{missing}, or give --model"
-        yield finding("FMT-003", f"nothing says {missing}: {known}", do, source, about=missing)
+        text = f"the file does not state {missing}: that of GPT-2 is assumed"
+        yield finding("FMT-003", text, f"write --{missing}, or give --model", source, about=missing)
     if not (entries.on("overlap-grad-reduce", "overlap_grad_reduce", "use-torch-fsdp2", *FSDP)):
-        text = "overlap-grad-reduce is not there: gradients are reduced after the backward pass, and are priced as beside it"
+        text = "overlap-grad-reduce is missing: gradients are reduced after the backward pass; the price overlaps them with it"
         yield finding("FMT-002", text, "write --overlap-grad-reduce", source, DEGREES["tp"], about="overlap-grad-reduce")
     if (ranks > 1 or (entries.whole(DEGREES["cp"]) or 1) > 1) and not sharded:
-        text = "use-distributed-optimizer is not there: each rank keeps whole optimizer states, and they are priced as shared"
+        text = "use-distributed-optimizer is missing: each rank keeps all optimizer states; the price shards them"
         where = DEGREES["ep" if ranks > 1 else "cp"]
         yield finding("FMT-002", text, "write --use-distributed-optimizer", source, where, about="use-distributed-optimizer")
     if ranks > 1 and entries.get("moe-token-dispatcher-type") in (None, "allgather"):
-        text = "tokens of all ranks are gathered for the experts, and are priced as sent to them"
+        text = "the tokens of all ranks are gathered for the experts; they are priced as exchanged by alltoall"
         about = "moe-token-dispatcher-type"
         yield finding("FMT-002", text, f"write --{about} alltoall", source, DEGREES["ep"], about=about)
 

@@ -83,11 +83,11 @@ def _entries_of(source: Source, name: str) -> Mapping[str, Entry]:
     """Entries of a file that the source names.
 
     Raises:
-        FileError: it is not there, or cannot be read.
+        FileError: it is not found, or cannot be read.
     """
     path = beside(source.path, name)
     if path is None:
-        raise FileError(source.path, f"names {name}, which is not there; check it where the path leads to that file")
+        raise FileError(source.path, f"names {name}, which is not found; check it where the path leads to that file")
     return {entry.name: entry for entry in named_entries(load(path))}
 
 

@@ -135,9 +135,9 @@ def _unsupported_findings(entries: Entries, degrees: Mapping[str, int], stage: i
     """Findings on entries that no setting expresses."""
     told = {}
     if degrees["ep"] > 1:
-        told[SETTING_ENTRIES["ep"]] = "experts lie on ranks of their own, and are priced as on the data ranks"
+        told[SETTING_ENTRIES["ep"]] = "experts have ranks of their own; they are priced on the data ranks"
     if degrees["cp"] > 1 and not stage:
-        told[SETTING_ENTRIES["cp"]] = "each context rank keeps whole optimizer states, and they are priced as shared"
+        told[SETTING_ENTRIES["cp"]] = "each context rank keeps all optimizer states; the price shards them"
     if optimizer not in OPTIMIZERS:
         told[SETTING_ENTRIES["optimizer"]] = f"{optimizer} is priced as AdamW"
     for name in ("is_starcoder2_config", "is_mamba_config"):

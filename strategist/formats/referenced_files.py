@@ -54,11 +54,11 @@ def unread(source: Source) -> FileError | None:
         file = shlex.quote(str(said.value if said else default_file()))
         command = f"strategist check {file} --model MODEL --gpus GPUS"
         return FileError(
-            source.path, f"its program has the settings, and is not read; check what its launcher says, with {command}"
+            source.path, f"its settings are in its program, which is not read; check the launcher's settings with {command}"
         )
     if source.launch is None or named is None or not ("$" in str(named.value) or str(named.value).endswith(CONFIGS)):
         return None
-    why = "is known only where the script runs" if "$" in str(named.value) else "is not there from the script's folder up"
+    why = "is known only where the script runs" if "$" in str(named.value) else "is not found from the script's folder up"
     law = f"--config {named.value}: the file {why}; write its path, or check that file itself"
     return FileError(source.path, law, named.line)
 

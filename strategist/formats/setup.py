@@ -126,11 +126,12 @@ def _override_findings(source: Source, found: ParsedConfig, given: GivenValues, 
             if name in theirs and name in found.said and name not in found.unsaid and theirs[name] != value:
                 if found.said[name] in unknown:
                     continue
-                message = f"{name} is {show_value(theirs[name])} in the file, and given as {show_value(value)}, which counts"
-                yield finding("FMT-008", message, "give what is to be run", source, found.said[name])
+                both = f"{show_value(theirs[name])} in the file and {show_value(value)} in the command"
+                message = f"{name} is {both}: the command's value is used"
+                yield finding("FMT-008", message, "correct one of the two", source, found.said[name])
     if found.devices is not None and found.devices != cluster.devices:
-        message = f"devices are {found.devices} in the file, and {cluster.devices} are given, which count"
-        yield finding("FMT-008", message, "give what is to be run", source, found.said.get("devices", ""))
+        message = f"devices are {found.devices} in the file and {cluster.devices} in the command: the command's number is used"
+        yield finding("FMT-008", message, "correct one of the two", source, found.said.get("devices", ""))
 
 
 def _assumption_findings(source: Source, names: Iterable[str], candidate: Candidate, workload: Workload) -> Iterator[Diagnostic]:

@@ -268,7 +268,7 @@ def _converters(entries: Entries, settings: dict[str, KnobValue], findings: list
         settings["float8_all_gather"] = bool(gathered) and settings["float8"] == "tensorwise"
     for name in listed:
         if name not in ("float8", "quantize.linear.float8", "Float8LinearConverter", "LoRAConverter", "lora"):
-            told = f"{name} multiplies in a format that no setting says"
+            told = f"{name} multiplies in a format that has no price"
             findings.append(finding("FMT-002", told, "the price is that of a plan without it", entries.source, "model.converters"))
     rank = entries.whole("LoRAConverter.rank", "lora.rank")
     return {"train": "lora", "lora_rank": rank or 8} if "LoRAConverter" in listed or "lora" in listed else {}

@@ -69,7 +69,8 @@ def estimate_facts(estimate: Estimate) -> dict[str, Any]:
     names = ("step_seconds", "tokens_per_second", "mfu", "peak_memory_bytes", "host_memory_bytes_per_node", "comm_ratio")
     facts = {f"estimate.{name}": getattr(estimate, name) for name in (*names, "exposed_comm_ratio")}
     bubble = estimate.time.bubble / estimate.step_seconds
-    return facts | {"estimate.bubble_ratio": bubble, "estimate.even_stages": not estimate.pipeline_layers}
+    reserved = {"estimate.reserved_memory_bytes": estimate.peak_memory_bytes + estimate.memory.cache}
+    return facts | reserved | {"estimate.bubble_ratio": bubble, "estimate.even_stages": not estimate.pipeline_layers}
 
 
 def plan_facts(plan: Plan) -> dict[str, Any]:

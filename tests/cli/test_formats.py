@@ -166,7 +166,7 @@ def test_check_of_a_script_reads_the_launchers_config_file(tmp_path: Path, capsy
     code, shown = checked("zero3.yaml")
     assert (code, "Findings" in shown) == (0, False)
     code, shown = checked("gone.yaml")
-    assert (code, "--config_file gone.yaml is not there from the script's folder up" in shown) == (3, True)
+    assert (code, "--config_file gone.yaml is not found from the script's folder up" in shown) == (3, True)
     code, shown = checked("gone.yaml", "--fix", "dp_shard=8")
     assert (code, "FMT-011" in shown) == (0, False)
 

@@ -14,9 +14,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 
 
 def matrix() -> str:
-    """One row per format: the suite of all formats writes, reads and checks those that are written, and the tests of a format that is
-    only read hold it to files of its system.
-    """
+    """One row per format: the suite of all formats writes, reads and checks those that are written; tests of a format that is only
+    read hold it to files of its system."""
     rows = ["| format | export | import | check | plans | validated by |", "|---|---|---|---|---:|---|"]
     for name in formats():
         chosen = find_format(name)

@@ -163,7 +163,7 @@ def test_a_referenced_deepspeed_file_is_read(tmp_path: Path) -> None:
     }
     missing = imported(tmp_path, config)
     assert setting(missing, "no_sync") is False
-    assert any("zero.json is not there" in found.message for found in missing.findings)
+    assert any("zero.json is not found" in found.message for found in missing.findings)
     (tmp_path / "zero.json").write_text('{"zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 4}', encoding="utf-8")
     found = imported(tmp_path, config)
     assert setting(found, "no_sync") is True

@@ -83,7 +83,7 @@ def test_a_missing_deepspeed_file_is_assumed_from_its_name(
 ) -> None:
     found = parsed(tmp_path, holder, name)
     assert (found.settings["reshard_after_forward"], found.settings["offload"]) == (reshards, offload)
-    findings = [item for item in found.findings if f"{name} is not there" in item.message]
+    findings = [item for item in found.findings if f"{name} is not found" in item.message]
     code = "FMT-003" if words == "what its name says" else "FMT-011"
     assert [(item.code, words in item.message) for item in findings] == [(code, True)]
     assert findings[0].line is not None

@@ -171,7 +171,7 @@ torchrun --nproc_per_node=8 train.py \\
 
 def test_a_referenced_deepspeed_file_is_read(tmp_path: Path) -> None:
     config = arguments(deepspeed="zero.json", gradient_accumulation_steps=4)
-    assert any("zero.json is not there" in found.message for found in imported(tmp_path, config).findings)
+    assert any("zero.json is not found" in found.message for found in imported(tmp_path, config).findings)
     (tmp_path / "zero.json").write_text('{"zero_optimization": {"stage": 1}, "bf16": {"enabled": "auto"}}', encoding="utf-8")
     review = imported(tmp_path, config)
     assert setting(review, "no_sync") is True

@@ -104,7 +104,7 @@ def test_files_above_the_repository_root_are_not_read(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("recipes/acc/none.yaml", "--config_file recipes/acc/none.yaml is not there"),
+        ("recipes/acc/none.yaml", "--config_file recipes/acc/none.yaml is not found"),
         ("recipes/x/config.yaml", "--config_file recipes/x/config.yaml has no distributed_type"),
         ("broken.yaml", "--config_file broken.yaml cannot be read"),
         ("$ACCELERATE_FILE", "--config_file $ACCELERATE_FILE is known only where the script runs"),
@@ -330,7 +330,7 @@ def test_trl_commands_accept_names_of_shipped_accelerate_configs(folder: Path, n
 def test_an_unknown_accelerate_config_leaves_the_verdict_open(folder: Path) -> None:
     review = checked(folder, f"{TRL} --accelerate_config zero4\n")
     (finding,) = (found for found in review.findings if found.code == "FMT-011")
-    assert "--config_file zero4 is not there" in finding.message
+    assert "--config_file zero4 is not found" in finding.message
 
 
 @pytest.mark.full

@@ -88,7 +88,7 @@ def test_shipped_deepspeed_files_are_known_by_name(name: str, reshards: bool | N
 def test_an_unknown_missing_deepspeed_file_is_assumed_to_be_zero2() -> None:
     found = read(f"{FULL}deepspeed: mine.json\n")
     assert (found.settings["reshard_after_forward"], codes(found)) == (False, ["FMT-011"])
-    assert "mine.json is not there: ZeRO-2 is assumed" in found.findings[0].message
+    assert "mine.json is not found: ZeRO-2 is assumed" in found.findings[0].message
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_accumulation_that_is_not_stated_is_assumed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_the_command_names_is_read(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=r"names sft\.yaml, which is not there"):
+    with pytest.raises(FileError, match=r"names sft\.yaml, which is not found"):
         checked(tmp_path, "", "swift sft sft.yaml")
     text = "model: qwen2.5-7b\ntuner_type: full\nmax_length: 1024\nper_device_train_batch_size: 4\ndeepspeed: zero1\n"
     (tmp_path / "sft.yaml").write_text(text, encoding="utf-8")

@@ -44,7 +44,7 @@ def test_paths_in_the_config_file_are_relative_to_that_file(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("none.yaml", "--config none.yaml: the file is not there from the script's folder up"),
+        ("none.yaml", "--config none.yaml: the file is not found from the script's folder up"),
         ("$FILE", "--config $FILE: the file is known only where the script runs"),
     ],
 )
@@ -58,4 +58,4 @@ def test_a_missing_config_file_without_flags_is_an_error(tmp_path: Path, value: 
 def test_a_missing_config_file_with_flags_is_a_finding(tmp_path: Path) -> None:
     parsed = parse_script(tmp_path, "torchrun sft.py --config none.yaml --per_device_train_batch_size 4\n")
     messages = [item.message for item in parsed.findings if item.code == "FMT-011"]
-    assert messages == ["config none.yaml is not there from the script's folder up: what it says is assumed"]
+    assert messages == ["config none.yaml is not found from the script's folder up: the program's defaults are assumed"]
