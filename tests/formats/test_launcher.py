@@ -280,7 +280,7 @@ def test_without_config_file_the_machines_default_file_is_used_and_reported(fold
 
 
 def test_an_unused_or_unreadable_default_file_leaves_the_verdict_open(folder: Path, default: Path) -> None:
-    assert "neither deepspeed nor fsdp is there" in checked(folder, launch("--cpu")).findings[0].message
+    assert "the file has neither deepspeed nor fsdp" in checked(folder, launch("--cpu")).findings[0].message
     default.write_text("a: [1\n", encoding="utf-8")
     (finding,) = (found for found in checked(folder, launch("")).findings if found.code == "FMT-011")
     assert f"accelerate's default file {default} cannot be read" in finding.message
