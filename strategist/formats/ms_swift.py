@@ -87,7 +87,7 @@ def _entries_of(source: Source, name: str) -> Mapping[str, Entry]:
     """
     path = beside(source.path, name)
     if path is None:
-        raise FileError(source.path, f"names {name}, which is not found; check it where the path leads to that file")
+        raise FileError(source.path, f"names {name}, which is not found; write a path that leads to it")
     return {entry.name: entry for entry in named_entries(load(path))}
 
 
