@@ -70,7 +70,8 @@ def read(entries: Entries) -> ParsedConfig:
         FileError: a value is invalid, or the configuration trains nothing.
     """
     if not entries.has(OPTIMIZER):
-        raise entries.source.error(MODEL, "there is no optimizer: the recipe evaluates or generates, and trains nothing; name a recipe that trains")
+        law = "there is no optimizer: the recipe evaluates or generates, and trains nothing"
+        raise entries.source.error(MODEL, f"{law}; name a recipe that trains")
     name, train = _model(entries)
     settings: dict[str, KnobValue] = {
         "tp": entries.whole("tensor_parallel_dim") or 1,
