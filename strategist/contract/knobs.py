@@ -19,6 +19,7 @@ CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "saved_operations": SAVED_OPERATIONS,
     "sequence_parallel": (False, True),
     "loss_parallel": (False, True),
+    "chunked_loss": (False, True),
     "reduce_dtype": ("fp32", "bf16"),
     "no_sync": (False, True),
     "offload": ("none", "optimizer", "all", "streamed"),
@@ -93,6 +94,8 @@ class Knobs:
         follow the gradient of the last micro-batch.
     async_optimizer_step: hosts update streamed stages during the next step, which therefore uses parameters that are one step old.
     activation_offload: activations saved for the backward pass are kept in host memory and copied back one layer ahead.
+    chunked_loss: head and loss run over chunks of the tokens, with their gradients in the forward pass; logits of one chunk exist at
+        a time (arXiv 2410.10989).
     """
 
     micro_batch: int = 1
@@ -115,6 +118,7 @@ class Knobs:
     async_optimizer_step: bool = False
     saved_operations: str = added(SAVED_OPERATIONS[0])
     activation_offload: bool = added(False)
+    chunked_loss: bool = added(False)
 
     def violations(self, layout: Layout, model: ModelShape, workload: Workload) -> Iterator[str]:
         """Constraints that these knobs violate together with the layout, each as a sentence with the values."""
@@ -152,6 +156,8 @@ class Knobs:
             yield "sequence_parallel and loss_parallel need tp above 1"
         if self.loss_parallel and model.vocab_size % layout.tp:
             yield f"loss_parallel needs tp {layout.tp} to divide vocab_size {model.vocab_size}"
+        if self.chunked_loss and layout.tp > 1 and not self.loss_parallel:
+            yield f"chunked_loss keeps logits sharded over tp {layout.tp}: loss_parallel must be true"
         yield from self._arithmetic_violations(layout, workload)
         yield from self._pipeline_violations(layout, model, workload)
 

@@ -15,6 +15,7 @@ from . import (
     cases_experts,
     cases_host_updates,
     cases_lora,
+    cases_loss,
     cases_models,
     cases_precision,
     cases_saved,
@@ -68,6 +69,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield from cases_activations.cases(case)
     yield from cases_host_updates.cases(case)
     yield from cases_saved.cases(case)
+    yield from cases_loss.cases(case)
 
 
 def _data_parallel() -> Iterator[tuple[str, Plan]]:

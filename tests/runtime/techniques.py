@@ -78,6 +78,7 @@ TECHNIQUES: dict[str, dict[str, Predicate]] = {
         "tensor parallelism": TP,
         "sequence parallelism": setting("sequence_parallel", True),
         "loss parallelism": setting("loss_parallel", True),
+        "loss, in chunks": setting("chunked_loss", True),
         **{f"pipeline, {schedule}": both(not_streamed, setting("pp_schedule", schedule)) for schedule in SCHEDULES},
         "pipeline, uneven stages": lambda plan: bool(plan.estimate.pipeline_layers),
         "context parallelism, ring": both(CP, setting("cp_attention", "sdpa")),

@@ -58,10 +58,11 @@ class Decoder(ParallelizableModel):
 
     Build it on the meta device; ``metadata_builder`` is set together with the weights. Parameter names are those of the whole
     model. ``arithmetic`` returns the context of the forward pass; ``around`` the context of one layer, given its number, module
-    and metadata.
+    and metadata; ``chunked_loss`` the loss of hidden states, the head's weight and targets.
     """
 
     metadata_builder: MetadataBuilder
+    chunked_loss: Callable[[Tensor, Tensor, Tensor], Tensor]
 
     def __init__(self, shape: ModelShape, stage_spec: StageSpec | None = None) -> None:
         super().__init__()
@@ -86,8 +87,12 @@ class Decoder(ParallelizableModel):
         if self.tied and self.embedding is not None and self.head is not None:
             self.head.weight = self.embedding.weight
 
-    def forward(self, x: Tensor, documents: Tensor | None = None, order: Tensor | None = None) -> Tensor:
-        """``documents`` and ``order`` are the fields of ``Batch`` for these rows."""
+    def forward(
+        self, x: Tensor, documents: Tensor | None = None, order: Tensor | None = None, targets: Tensor | None = None
+    ) -> Tensor:
+        """``documents``, ``order`` and ``targets`` are the fields of ``Batch`` for these rows. With targets, the output of a part
+        with the head is the loss.
+        """
         metadata = self.metadata_builder.of(documents, order)
         with self.arithmetic():
             if self.embedding is not None:
@@ -97,7 +102,11 @@ class Decoder(ParallelizableModel):
             for number, layer in zip(self.stage_spec.layers, self.layers.values(), strict=True):
                 with self.around(number, layer, metadata):
                     x = layer(x, metadata)
-            return x if self.norm is None or self.head is None else self.head(self.norm(x))
+            if self.norm is None or self.head is None:
+                return x
+            if targets is None:
+                return self.head(self.norm(x))
+            return self.chunked_loss(self.norm(x), self.head.weight, targets)
 
 
 def no_layer_context(_number: int, _layer: nn.Module, _scene: AttentionMetadata) -> AbstractContextManager[None]:

@@ -1,12 +1,17 @@
 """The loss of a micro-batch: cross entropy, as its share of the mean over the step."""
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor.parallel import loss_parallel
 
+from strategist.contract.loss import chunk_tokens
 from strategist.contract.plan import Plan
+from strategist_runtime.data.batch import Batch
+from strategist_runtime.model.chunked_loss import ChunkedLoss
+from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.model.loss_scale import LossScale
 
 
@@ -16,7 +21,7 @@ class Loss:
 
     The sum over the micro-batches is the loss of this rank; the mean over all data ranks is the mean over the global batch. If
     no target is ignored, all micro-batches have equally many tokens and ``tokens`` may stay None. ``scale`` is set for fp16
-    only.
+    only. With ``chunked`` the model itself computes the loss, from ``inputs`` with targets.
     """
 
     tokens: float | None = None
@@ -24,9 +29,30 @@ class Loss:
     def __init__(self, plan: Plan) -> None:
         self.micro_batches = plan.accumulation
         self.parallel = plan.candidate.knobs.loss_parallel
+        self.chunked = plan.candidate.knobs.chunked_loss
+        self.chunk_tokens = chunk_tokens(plan.model.hidden_size)
         self.scale = LossScale() if plan.workload.compute_dtype == "fp16" else None
 
+    def attach(self, parts: Iterable[nn.Module]) -> None:
+        """Gives the part with the head its chunked loss."""
+        for module in (module for part in parts for module in part.modules()):
+            if self.chunked and isinstance(module, Decoder):
+                module.chunked_loss = self.of_hidden
+
+    def inputs(self, batch: Batch) -> dict[str, Tensor]:
+        """Keyword arguments of every part of a model for these rows, besides its input."""
+        return {**batch.extras(), "targets": batch.targets} if self.chunked else batch.extras()
+
+    def of_hidden(self, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        """The loss of hidden states [B, T, H] and the head's weight [V, H], chunk by chunk."""
+        divisor = targets.numel() * self.micro_batches if self.tokens is None else self.tokens
+        scale = 1.0 if self.scale is None else self.scale.value
+        return ChunkedLoss(chunk_tokens=self.chunk_tokens, divisor=divisor, scale=scale)(hidden, weight, targets)
+
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The loss of a model's output: logits, or with ``chunked`` the loss itself."""
+        if self.chunked:
+            return logits
         if self.tokens is None:
             loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()) / self.micro_batches
         else:
