@@ -64,6 +64,11 @@ LAYOUTS: dict[str, tuple[Layout, dict[str, object]]] = {
     "tp": (Layout(tp=4, dp_shard=2), {}),
     "tp sp": (Layout(tp=4, dp_shard=2), TP),
     "tp sp loss": (Layout(tp=4, dp_shard=2), {**TP, "loss_parallel": True}),
+    "tp sp chunked loss": (Layout(tp=4, dp_shard=2), {**TP, "loss_parallel": True, "chunked_loss": True}),
+    "fsdp chunked loss": (Layout(dp_shard=8), {"chunked_loss": True}),
+    "pp chunked loss": (Layout(pp=4, dp_shard=2), {"pp_schedule": "1f1b", "no_sync": True, "chunked_loss": True}),
+    "pp gpipe chunked loss": (Layout(pp=4, dp_shard=2), {"pp_schedule": "gpipe", "no_sync": True, "chunked_loss": True}),
+    "ddp chunked loss": (Layout(dp_replicate=8), {"chunked_loss": True}),
     "cp": (Layout(cp=4, dp_shard=2), {}),
     "pp 1f1b": (Layout(pp=4, dp_shard=2), {"pp_schedule": "1f1b", "no_sync": True}),
     "pp gpipe": (Layout(pp=4, dp_shard=2), {"pp_schedule": "gpipe", "no_sync": True}),
@@ -105,6 +110,10 @@ INTERLEAVED = {**STAGES, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages":
 LARGE: dict[str, tuple[str, str, Layout, dict[str, object], tuple[int, int, int]]] = {
     "tp 8": ("llama3-8b", "2x8xH100", Layout(tp=8, dp_shard=2), {**TP, "loss_parallel": True}, (8192, 4, 1)),
     "tp 8 whole": ("llama3-8b", "2x8xH100", Layout(tp=8, dp_shard=2), {"loss_parallel": True}, (8192, 1, 1)),
+    "fsdp chunked loss": ("llama3-8b", "8xH100", Layout(dp_shard=8), {"chunked_loss": True}, (8192, 1, 1)),
+    "tp 8 pp 4 chunked loss": (
+        "llama3-70b", "8x8xH100", Layout(pp=4, dp_shard=2, tp=8), {**STAGES, "chunked_loss": True}, (8192, 2, 16),
+    ),
     "fsdp large batch": ("llama3-8b", "8xH100", Layout(dp_shard=8), {}, (8192, 4, 1)),
     "tp 8 short": ("llama3-70b", "8x8xH100", Layout(tp=8, dp_shard=8), {**TP, "loss_parallel": True}, (2048, 1, 1)),
     "tp 2 pp 2": ("llama3-8b", "8xH100", Layout(pp=2, dp_shard=2, tp=2), STAGES, (8192, 2, 8)),

@@ -11,7 +11,13 @@ from strategist.contract.plan import Plan
 
 ALLOWED: Mapping[str, Mapping[str, tuple[bool | int | str, ...]]] = {
     "layout": {"pp": (1,), "cp": (1,), "ep": (1,), "etp": (1,)},
-    "knobs": {"sequence_parallel": (False,), "offload": ("none", "optimizer"), "activation_offload": (False,), "float8": ("none",)},
+    "knobs": {
+        "sequence_parallel": (False,),
+        "offload": ("none", "optimizer"),
+        "activation_offload": (False,),
+        "chunked_loss": (False,),
+        "float8": ("none",),
+    },
     "options": {"async_tp": (False,)},
     "workload": {"optimizer": ("adamw", "adamw_bf16", "adamw8bit", "sgd")},
 }

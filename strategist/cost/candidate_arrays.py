@@ -59,6 +59,7 @@ class View:
     reshard_subgroup: Mask
     sequence_parallel: Mask
     loss_parallel: Mask
+    chunked_loss: Mask
     reduce_bytes: Floats
     no_sync: Mask
     offload_optimizer: Mask
@@ -170,6 +171,7 @@ def view(columns: Columns, workload: Workload) -> View:
         reshard_subgroup=chosen("knobs.reshard_after_forward", "subgroup"),
         sequence_parallel=chosen("knobs.sequence_parallel", True),
         loss_parallel=chosen("knobs.loss_parallel", True),
+        chunked_loss=chosen("knobs.chunked_loss", True),
         reduce_bytes=np.where(chosen("knobs.reduce_dtype", "bf16"), 2.0, 4.0),
         no_sync=chosen("knobs.no_sync", True),
         offload_optimizer=chosen("knobs.offload", "optimizer"),

@@ -12,7 +12,7 @@ from strategist.cost.activation_memory import LayerActivations, layer_activation
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.elementwise import elementwise_traffic
 from strategist.cost.layer_widths import compute_bytes, expert_width, feed_forward_width, shared_matmuls
-from strategist.cost.loss_memory import LossMemory, loss_memory
+from strategist.cost.loss_memory import LossMemory, loss_chunks, loss_memory
 
 FORWARD_KERNELS, FUSED_FORWARD_KERNELS, COMPILED_FORWARD_KERNELS = 75, 50, 12
 """Host time of a layer's forward pass, in kernel launches. Counted: transformers' Llama dispatches 42 operators that launch
@@ -208,7 +208,7 @@ def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> H
     logits = v.tokens * model.vocab_size / v.logit_shards
     return HeadWork(
         matmul_flops=2 * v.tokens * model.hidden_size * model.vocab_size / v.tp,
-        moved_bytes=logits * _loss_bytes(stack.loss, v),
+        moved_bytes=np.where(v.chunked_loss, _chunked_loss_bytes(model, workload, v), logits * _loss_bytes(stack.loss, v)),
         memory=loss_memory(model, workload, stack, v),
     )
 
@@ -216,6 +216,18 @@ def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> H
 def _loss_bytes(loss: Loss, v: View) -> Floats | float:
     """Bytes that the loss moves per logit."""
     return np.where(v.compiled, COMPILED_LOSS_BYTES, loss.moved_bytes) if loss.compiled_logit_bytes else loss.moved_bytes
+
+
+def _chunked_loss_bytes(model: ModelShape, workload: Workload, v: View) -> Floats:
+    """Bytes that the loss moves with the knob ``chunked_loss``. For each logit: casts to fp32 and back, and in fp32 a maximum (4),
+    its subtraction (8), exponentials (8), their sum (4) and the scaling to gradients (8). For each parameter of a trained head and
+    each of several chunks: the chunk's share of the gradient, written and added to the sum in fp32.
+    """
+    c, chunks = compute_bytes(workload), loss_chunks(model, v)
+    logits, head = v.tokens * model.vocab_size / v.tp, model.hidden_size * model.vocab_size / v.tp
+    added = np.where(chunks > 1, chunks * head * (2 * c + 8.0), 0.0) if workload.train == "full" else 0.0
+    found: Floats = logits * (32.0 + (2 * (c + 4.0) if c < 4.0 else 0.0)) + added
+    return found
 
 
 def _expert_size(model: ModelShape, stack: Stack, v: View) -> Floats:

@@ -1,10 +1,10 @@
 """Loss memory: bytes of the logits and of what the loss computes from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from strategist.contract.loss import Loss
+from strategist.contract.loss import Loss, chunk_tokens
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
@@ -38,6 +38,43 @@ def loss_memory(model: ModelShape, workload: Workload, stack: Stack, v: View) ->
     """Memory of the loss. A chunked loss has the tensors of one chunk at a time, beside what it keeps of all chunks. A pipeline
     with one stage per rank also keeps the logits.
     """
+    whole = _stack_loss_memory(model, workload, stack, v)
+    if not v.chunked_loss.any():
+        return whole
+    chunked = _chunked_loss_memory(model, workload, v, whole.input_bytes)
+    names = [field.name for field in fields(LossMemory)]
+    return LossMemory(**{name: np.where(v.chunked_loss, getattr(chunked, name), getattr(whole, name)) for name in names})
+
+
+def _chunked_loss_memory(model: ModelShape, workload: Workload, v: View, input_bytes: Floats) -> LossMemory:
+    """Memory with the knob ``chunked_loss``: the gradient of the loss's input waits in place of the input, so ``input_bytes`` are
+    those of a whole loss, and the gradient of the head, if it is trained, in place of the logits.
+
+    Peak: either the softmax of a chunk, in the compute type and fp32, or the chunk's share of the head's gradient and the logits'
+    gradient; beside the sum of these shares, in fp32 if there are several chunks, and the input of all tokens.
+    """
+    c, head = compute_bytes(workload), model.hidden_size * model.vocab_size / v.tp
+    gradient = head * c if workload.train == "full" else np.zeros_like(head)
+    several = loss_chunks(model, v) > 1
+    logits = np.minimum(v.tokens, chunk_tokens(model.hidden_size)) * model.vocab_size / v.tp
+    softmax = logits * (4.0 + (c if c < 4.0 else 0.0))
+    sums = np.where(several, gradient * 4.0 / c, 0.0)
+    return LossMemory(
+        input_bytes=input_bytes,
+        projected_bytes=gradient,
+        peak_bytes=sums + np.maximum(softmax, logits * c + gradient) + v.tokens * model.hidden_size * c,
+        saved_bytes=gradient,
+        lingering_bytes=np.zeros_like(gradient),
+    )
+
+
+def loss_chunks(model: ModelShape, v: View) -> Floats:
+    """Number of chunks of a micro-batch with the knob ``chunked_loss``."""
+    return np.ceil(v.tokens / chunk_tokens(model.hidden_size))
+
+
+def _stack_loss_memory(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LossMemory:
+    """Memory of the loss that the stack has by itself."""
     c, loss, traits = compute_bytes(workload), stack.loss, stack.memory_traits
     logits = v.tokens * model.vocab_size / v.logit_shards
     inputs = (

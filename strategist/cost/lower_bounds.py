@@ -28,7 +28,7 @@ FAMILY_KNOBS = (
 """Knobs with one value in a family, beside layout and micro-batch. The bounds omit all other knobs or take their cheapest value."""
 
 CHEAPEST_KNOBS: dict[str, KnobValue] = {
-    "reshard_after_forward": True, "reshard_group_size": 1, "loss_parallel": True, "reduce_dtype": "bf16",
+    "reshard_after_forward": True, "reshard_group_size": 1, "loss_parallel": True, "chunked_loss": False, "reduce_dtype": "bf16",
     "no_sync": False, "offload": "all", "pp_schedule": "1f1b", "pp_virtual_stages": 1, "float8_all_gather": False,
     "comm_hook": "none", "optimizer_in_backward": False, "async_optimizer_step": False, AXIS_ORDER: AXIS_ORDERS[0],
 }  # fmt: skip

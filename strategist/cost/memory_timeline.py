@@ -180,9 +180,14 @@ def forward_end(t: StageTimeline) -> Parts:
 
 
 def loss(t: StageTimeline) -> Parts:
-    """Backward pass of the loss: logits and what the loss computes from them, with all activations in flight."""
+    """Backward pass of the loss: logits and what the loss computes from them, with all activations in flight. A chunked loss
+    computes all of it in the forward pass, beside the buffer of the last layer's all-gather, which FSDP2 frees with the next one.
+    """
     (resident, _), (beside, _), (sums, copied) = t.gathered, t.unresharded, t.streamed_head
-    return _at_loss(t, t.early_gradients + sums, resident + beside + copied, t.activations.in_flight_bytes, t.other_logits)
+    sharded = t.v.chunked_loss & ~t.v.ddp & ~t.v.streamed & (t.traits.parameters == "shards")
+    buffer = np.where(sharded, np.minimum(t.stage.layers, 1.0) * t.local.layer * t.context.per.gathered, 0.0)
+    unsharded = resident + beside + copied + buffer
+    return _at_loss(t, t.early_gradients + sums, unsharded, t.activations.in_flight_bytes, t.other_logits)
 
 
 def second_loss(t: StageTimeline) -> Parts:

@@ -22,6 +22,7 @@ from strategist.contract.knobs import (
     show_value,
 )
 from strategist.contract.layout import DEGREES, Layout
+from strategist.contract.loss import Loss, chunk_tokens
 from strategist.contract.model import ModelShape
 from strategist.contract.sac_policy import SAVED_OPERATIONS
 from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICES, full_name, with_settings
@@ -36,6 +37,8 @@ VIRTUAL_STAGES = (2, 4)
 SEARCHED_SAVED_OPERATIONS = SAVED_OPERATIONS[:2]
 """Sets of saved operations that selective recomputation is searched with; the other sets are used only when fixed."""
 
+LARGE_LOSS = 1 / 8
+"""Share of a device's memory above which a loss is large, so that a chunked one is searched as well."""
 
 _DEFAULTS = Knobs()
 
@@ -58,11 +61,14 @@ def space(
         InputError: the situation, or what is fixed, leaves no legal candidate.
     """
     grids, found = {} if grids is None else grids, shared or layout_blocks(model, cluster, workload, constraints)
-    kinds, examples, grid = np.unique(_kinds(found.counts, model, cluster, constraints), return_index=True, return_inverse=True)
+    chunked = _searches_chunked_loss(found.counts, model, cluster, workload, constraints)
+    kinds, examples, grid = np.unique(
+        _kinds(found.counts, model, cluster, constraints, chunked), return_index=True, return_inverse=True
+    )
     for kind, block in zip(kinds.tolist(), examples.tolist(), strict=True):
         if kind not in grids:
             layout, times = found.layouts[found.layout[block]], int(found.counts[-1, block])
-            grids[kind] = _grid_of(layout, times, model, workload, cluster, constraints)
+            grids[kind] = _grid_of(layout, times, model, workload, cluster, constraints, chunked=bool(chunked[block]))
     whole = Space(counts=found.counts, grid=grid, grids=tuple(grids[kind] for kind in kinds.tolist()))
     legal = whole.take(whole.rows > 0)
     if not len(legal):
@@ -119,7 +125,22 @@ def _micro_batches(sequences: int, constraints: SpaceConstraints) -> list[int]:
     return [int(value) for value in constraints.values("micro_batch", tuple(v for v in _divisors(sequences) if v <= limit))]
 
 
-def _kinds(counts: Array, model: ModelShape, cluster: Cluster, constraints: SpaceConstraints) -> Array:
+def _searches_chunked_loss(
+    counts: Array, model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints
+) -> Array:
+    """Whether a chunked loss is searched in each block: where it is fixed, or where a micro-batch has several chunks and a whole loss
+    is large.
+    """
+    at = dict(zip(BLOCK_NAMES, counts, strict=True))
+    if "chunked_loss" in constraints.fix:
+        return np.ones_like(at["tp"], dtype=np.bool_)
+    tokens = at["micro_batch"] * workload.seq_len / at["cp"]
+    whole = Loss().logit_bytes * tokens * model.vocab_size / at["tp"]
+    several = tokens > chunk_tokens(model.hidden_size)
+    return np.asarray(several & (whole > LARGE_LOSS * cluster.device.usable_memory_bytes))
+
+
+def _kinds(counts: Array, model: ModelShape, cluster: Cluster, constraints: SpaceConstraints, chunked: Array) -> Array:
     """A number for each block; blocks of equal number have equal grids, also in spaces of other sizes."""
     at = dict(zip(BLOCK_NAMES, counts, strict=True))
     pp, whole, times = at["pp"], at["fsdp_ranks"], at["accumulation"]
@@ -132,7 +153,7 @@ def _kinds(counts: Array, model: ModelShape, cluster: Cluster, constraints: Spac
         (pp > 1, 2), (pp == at["world_size"], 2), (whole > 1, 2), (at["tp"] > 1, 2), (model.vocab_size % at["tp"] > 0, 2),
         ((pp > 1) & (at["dp_replicate"] > 1) & (cluster.nodes > 1), 2), (at["data_ranks"] * at["cp"] > 1, 2),
         (("comm_hook" in constraints.open) & alone, 2), (("optimizer_in_backward" in constraints.open) & (at["ep"] > 1), 2),
-        (times > 1, 2), (times >= pp, 2), (times >= 2 * pp, 2), (times % np.maximum(1, times // pp) > 0, 2),
+        (chunked, 2), (times > 1, 2), (times >= pp, 2), (times >= 2 * pp, 2), (times % np.maximum(1, times // pp) > 0, 2),
         (sum((pp * stages <= model.layers).astype(np.int64) for stages in _searched_stages(constraints)), 3),
         (np.where(at["tp"] * at["ep"] > 1, 0, groups[whole]), MAX_DEVICES + 1),
     ]  # fmt: skip
@@ -143,7 +164,14 @@ def _kinds(counts: Array, model: ModelShape, cluster: Cluster, constraints: Spac
 
 
 def _grid_of(
-    layout: Layout, times: int, model: ModelShape, workload: Workload, cluster: Cluster, constraints: SpaceConstraints
+    layout: Layout,
+    times: int,
+    model: ModelShape,
+    workload: Workload,
+    cluster: Cluster,
+    constraints: SpaceConstraints,
+    *,
+    chunked: bool,
 ) -> Grid:
     """Legal combinations of knobs of one kind of block; none if a fixed setting is impossible there."""
     knobs: list[Sequence[KnobSettings]] = [
@@ -151,6 +179,7 @@ def _grid_of(
         _reshardings(layout, cluster, constraints),
         _recomputations(constraints),
         _schedules(layout, model, times, constraints),
+        [{"chunked_loss": value} for value in constraints.values("chunked_loss", (False, True) if chunked else (False,))],
         *_simple_knobs(layout, model, workload, times, constraints),
     ]
     return _grid(layout, times, knobs) if all(knobs) else {}
@@ -335,6 +364,8 @@ def _together(layout: Layout, accumulation: int, grid: Mapping[str, Array]) -> A
     legal = legal & (chosen("comm_hook", "none") | chosen("reduce_dtype", "fp32"))
     legal = legal & (streamed | ~chosen("async_optimizer_step", True))
     legal = legal & (~chosen("activation_offload", True) | ~(streamed | halves))
+    if layout.tp > 1:
+        legal = legal & (chosen("loss_parallel", True) | ~chosen("chunked_loss", True))
     whole = streamed & ~chosen("async_optimizer_step", True)
     if layout.pp == layout.ep == 1:  # where gradients are reduced in the backward pass
         whole = whole | (chosen("offload", "optimizer", "all", *(("none",) if accumulation == 1 else ())))

@@ -60,8 +60,10 @@ class _Vocabulary:
     mesh: DeviceMesh | None
     rows: int
 
-    def cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each token [N], of fp32 logits [N, rows], which become their gradients; 0 for ignored targets."""
+    def cross_entropy(self, logits: Tensor, targets: Tensor, factor: float) -> Tensor:
+        """The loss of each token [N], of fp32 logits [N, rows], which become their gradients times ``factor``; 0 for ignored
+        targets.
+        """
         counted, row = targets != IGNORED, targets - self._first
         present = counted & (row >= 0) & (row < self.rows)
         row = row.clamp(0, self.rows - 1).unsqueeze(1)
@@ -71,8 +73,8 @@ class _Vocabulary:
         found = logits.gather(1, row).squeeze(1) * present
         sums = torch.stack((logits.exp_().sum(1), found))
         self._reduce(sums, dist.ReduceOp.SUM)
-        logits.mul_((counted / sums[0]).unsqueeze(1))
-        logits.scatter_add_(1, row, -present.to(logits.dtype).unsqueeze(1))
+        logits.mul_((counted * factor / sums[0]).unsqueeze(1))
+        logits.scatter_add_(1, row, (present * -factor).unsqueeze(1))
         return (sums[0].log() - sums[1]) * counted
 
     @property
@@ -99,10 +101,10 @@ class _Fused(torch.autograd.Function):
             for first in range(0, len(hidden), of.chunk_tokens):
                 rows = slice(first, first + of.chunk_tokens)
                 logits = F.linear(hidden[rows], weight).float()
-                loss += vocabulary.cross_entropy(logits, targets[rows]).sum() / of.divisor
+                loss += vocabulary.cross_entropy(logits, targets[rows], of.scale / of.divisor).sum() / of.divisor
                 if not (for_hidden or for_weight):
                     continue
-                gradient = logits.mul_(of.scale / of.divisor).to(hidden.dtype)
+                gradient = logits.to(hidden.dtype)
                 del logits
                 if to_hidden is not None:
                     torch.mm(gradient, weight, out=to_hidden[rows])

@@ -58,11 +58,11 @@ class Decoder(ParallelizableModel):
 
     Build it on the meta device; ``metadata_builder`` is set together with the weights. Parameter names are those of the whole
     model. ``arithmetic`` returns the context of the forward pass; ``around`` the context of one layer, given its number, module
-    and metadata; ``chunked_loss`` the loss of hidden states, the head's weight and targets.
+    and metadata. ``chunked_loss`` computes the loss of hidden states, the head's weight and targets.
     """
 
     metadata_builder: MetadataBuilder
-    chunked_loss: Callable[[Tensor, Tensor, Tensor], Tensor]
+    chunked_loss: nn.Module
 
     def __init__(self, shape: ModelShape, stage_spec: StageSpec | None = None) -> None:
         super().__init__()
@@ -104,9 +104,8 @@ class Decoder(ParallelizableModel):
                     x = layer(x, metadata)
             if self.norm is None or self.head is None:
                 return x
-            if targets is None:
-                return self.head(self.norm(x))
-            return self.chunked_loss(self.norm(x), self.head.weight, targets)
+            hidden = self.norm(x)
+            return self.head(hidden) if targets is None else self.chunked_loss(hidden, self.head.weight, targets)
 
 
 def no_layer_context(_number: int, _layer: nn.Module, _scene: AttentionMetadata) -> AbstractContextManager[None]:

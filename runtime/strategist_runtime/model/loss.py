@@ -37,7 +37,7 @@ class Loss:
         """Gives the part with the head its chunked loss."""
         for module in (module for part in parts for module in part.modules()):
             if self.chunked and isinstance(module, Decoder):
-                module.chunked_loss = self.of_hidden
+                module.chunked_loss = _LossModule(self)
 
     def inputs(self, batch: Batch) -> dict[str, Tensor]:
         """Keyword arguments of every part of a model for these rows, besides its input."""
@@ -62,3 +62,14 @@ class Loss:
     def context(self) -> AbstractContextManager[None]:
         """Context of forward and backward passes; with loss parallelism logits stay sharded over tp through the loss."""
         return loss_parallel() if self.parallel else nullcontext()
+
+
+class _LossModule(nn.Module):
+    """A chunked loss as a part of the model, so that measurements of memory see when it begins."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        return self.loss.of_hidden(hidden, weight, targets)

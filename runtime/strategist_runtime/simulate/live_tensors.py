@@ -20,8 +20,8 @@ from strategist_runtime.simulate.stream_memory import StreamReaders
 from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 from strategist_runtime.simulate.virtual_streams import HOST_LINE as HOST_LINE, StreamOrder
 
-OPTIMIZER, LAYERS = "optimizer", "layers"
-AFTER_LAYERS = ("head", "loss")
+OPTIMIZER, LAYERS, CHUNKED_LOSS = "optimizer", "layers", "chunked_loss"
+AFTER_LAYERS = ("head", "loss", CHUNKED_LOSS)
 COPY, CONSTANT = torch.ops.aten.copy_.default, torch.ops.aten.lift_fresh.default
 
 
@@ -158,6 +158,8 @@ class Live(DispatchMode):
             part = host_memory.current_part()
         elif namespace in compat_simulate.COLLECTIVE_NAMESPACES:
             part = "communication"
+        elif self.module == CHUNKED_LOSS and not compat_simulate.in_backward():  # its gradients are part of its forward pass
+            part = "logits"
         elif self.updating or not torch.is_grad_enabled():
             part = "temporaries"
         else:
