@@ -112,7 +112,11 @@ LARGE: dict[str, tuple[str, str, Layout, dict[str, object], tuple[int, int, int]
     "tp 8 whole": ("llama3-8b", "2x8xH100", Layout(tp=8, dp_shard=2), {"loss_parallel": True}, (8192, 1, 1)),
     "fsdp chunked loss": ("llama3-8b", "8xH100", Layout(dp_shard=8), {"chunked_loss": True}, (8192, 1, 1)),
     "tp 8 pp 4 chunked loss": (
-        "llama3-70b", "8x8xH100", Layout(pp=4, dp_shard=2, tp=8), {**STAGES, "chunked_loss": True}, (8192, 2, 16),
+        "llama3-70b",
+        "8x8xH100",
+        Layout(pp=4, dp_shard=2, tp=8),
+        {**STAGES, "chunked_loss": True},
+        (8192, 2, 16),
     ),
     "fsdp large batch": ("llama3-8b", "8xH100", Layout(dp_shard=8), {}, (8192, 4, 1)),
     "tp 8 short": ("llama3-70b", "8x8xH100", Layout(tp=8, dp_shard=8), {**TP, "loss_parallel": True}, (2048, 1, 1)),

@@ -94,8 +94,8 @@ class Knobs:
         follow the gradient of the last micro-batch.
     async_optimizer_step: hosts update streamed stages during the next step, which therefore uses parameters that are one step old.
     activation_offload: activations saved for the backward pass are kept in host memory and copied back one layer ahead.
-    chunked_loss: head and loss run over chunks of the tokens, with their gradients in the forward pass; logits of one chunk exist at
-        a time (arXiv 2410.10989).
+    chunked_loss: head and loss run over chunks of the tokens, with their gradients in the forward pass; logits of one chunk exist
+        at a time (arXiv 2410.10989).
     """
 
     micro_batch: int = 1

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from strategist.contract.knobs import Candidate, Knobs, KnobValue, show_value
 from strategist.contract.layout import Layout
+from strategist.contract.loss import chunk_tokens
 from strategist.contract.options import OPTION_NAMES
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, value_of
@@ -103,6 +104,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "CP", f"each sequence over {layout.cp} ranks" if layout.cp > 1 else ""
     if plan.model.moe is not None:
         yield "EP", _experts(layout, plan.model.moe.experts)
+    yield "loss", f"head and loss over chunks of {chunk_tokens(plan.model.hidden_size):,} tokens" if knobs.chunked_loss else ""
     yield "recompute", _recompute(knobs)
     yield "precision", _precision(workload, knobs)
     yield "compile", "each layer" if knobs.compile else ""

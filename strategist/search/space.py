@@ -128,8 +128,8 @@ def _micro_batches(sequences: int, constraints: SpaceConstraints) -> list[int]:
 def _searches_chunked_loss(
     counts: Array, model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints
 ) -> Array:
-    """Whether a chunked loss is searched in each block: where it is fixed, or where a micro-batch has several chunks and a whole loss
-    is large.
+    """Whether a chunked loss is searched in each block: where it is fixed, or where a micro-batch has several chunks and a whole
+    loss is large.
     """
     at = dict(zip(BLOCK_NAMES, counts, strict=True))
     if "chunked_loss" in constraints.fix:

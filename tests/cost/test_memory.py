@@ -247,6 +247,20 @@ def test_a_chunked_loss_keeps_logits_of_one_chunk_and_a_fused_one_all_gradients(
     assert float(found.peak_bytes[0]) == 12 * logits / 8 + kept + of_inputs
 
 
+def test_the_chunked_loss_takes_no_memory_that_grows_with_all_logits() -> None:
+    """A chunk has half as many tokens as the hidden size: its logits in bf16 and fp32 take 3 bytes for each parameter of the head,
+    beside the sum of its gradients in fp32 and the head's input.
+    """
+    candidate = Candidate(layout=Layout(), knobs=Knobs(micro_batch=8, recompute="full", chunked_loss=True))
+    v = view(table([row_of(candidate, candidate.accumulation(WORKLOAD))]), WORKLOAD)
+    found, tokens = loss_memory(DENSE, WORKLOAD, NATIVE, v), 8 * WORKLOAD.seq_len
+    assert found.peak_bytes[0] == (4 + 3) * DENSE.head_parameters + 2 * tokens * DENSE.hidden_size
+    assert found.saved_bytes[0] == 2 * DENSE.head_parameters
+    frozen = loss_memory(DENSE, replace(WORKLOAD, train="lora"), NATIVE, v)
+    assert frozen.peak_bytes[0] == 3 * DENSE.head_parameters + 2 * tokens * DENSE.hidden_size
+    assert frozen.saved_bytes[0] == 0
+
+
 degrees = st.sampled_from([1, 2, 4, 8])
 recomputes = st.sampled_from(["none", "selective", "full"])
 

@@ -34,10 +34,24 @@ def cases(case: Callable[..., tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
     twice = {"pp_virtual_stages": 2, "model": "deep"}
     yield case("chunked pp", **piped)
     yield case("chunked pp gpipe tied", **piped, pp_schedule="gpipe", model="qwen")
-    yield case("chunked pp interleaved fsdp", **{**piped, "micro_batch": 1}, **twice, dp_shard=2, no_sync=True, pp_schedule="interleaved_1f1b")
+    yield case(
+        "chunked pp interleaved fsdp",
+        **{**piped, "micro_batch": 1},
+        **twice,
+        dp_shard=2,
+        no_sync=True,
+        pp_schedule="interleaved_1f1b",
+    )
     half = {"reshard_after_forward": False, "no_sync": True, "micro_batch": 1}
     for schedule in ("interleaved_zero_bubble", "zbv_zero_bubble", "dual_pipe_v"):
         yield case(f"chunked pp {schedule}", **piped, **twice, pp_schedule=schedule)
         yield case(f"chunked pp fsdp {schedule}", **{**piped, **half}, **twice, dp_shard=2, pp_schedule=schedule)
     yield case("chunked pp fsdp tp", pp=2, dp_shard=2, tp=2, **{**both, "micro_batch": 2}, no_sync=True)
-    yield case("chunked streamed", **{**piped, "micro_batch": 4}, offload="streamed", recompute="full", pp_schedule="gpipe", model="qwen deep")
+    yield case(
+        "chunked streamed",
+        **{**piped, "micro_batch": 4},
+        offload="streamed",
+        recompute="full",
+        pp_schedule="gpipe",
+        model="qwen deep",
+    )

@@ -144,6 +144,7 @@ def _searched_values(name: str, values: tuple[Any, ...], layout: Layout, backend
         "float8_all_gather": (False,),
         "saved_operations": SEARCHED_SAVED_OPERATIONS,
         "activation_offload": (False,),
+        "chunked_loss": (False,),
     }
     if layout.tp == 1:
         closed |= {"sequence_parallel": (False,), "loss_parallel": (False,)}
@@ -226,6 +227,22 @@ def test_activation_offload_is_searched_only_if_fixed() -> None:
     offloaded = candidates(MODEL, two, SMALL, SpaceConstraints(fix={"activation_offload": True}))
     stays = [one for one in candidates(MODEL, two, SMALL) if not any(_with_activations_away(one).violations(MODEL, SMALL, 2))]
     assert offloaded == [_with_activations_away(one) for one in stays]
+
+
+def test_a_chunked_loss_is_searched_where_a_whole_loss_is_large() -> None:
+    """A whole loss of one sequence takes 5.9 of 78 GiB, of two more than an eighth."""
+    fix: dict[str, Any] = {"dp_shard": 8, "compile": False, "offload": "none", "recompute": "full", "no_sync": False}
+    workload = Workload(seq_len=4096, global_batch=32)
+    found = candidates(resolve_model("8b").shape, resolve_cluster("8xH100"), workload, SpaceConstraints(fix=fix))
+    searched = {(one.knobs.micro_batch, one.knobs.chunked_loss) for one in found}
+    assert searched == {(1, False), (2, False), (2, True), (4, False), (4, True)}
+
+
+def test_a_chunked_loss_under_tensor_parallelism_keeps_logits_sharded() -> None:
+    chunked = candidates(MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix={"chunked_loss": True, "tp": 2}))
+    assert chunked
+    assert all(one.knobs.loss_parallel for one in chunked)
+    assert all(one.violations(MODEL, SMALL, 4) == () for one in chunked)
 
 
 def _with_activations_away(one: Candidate) -> Candidate:

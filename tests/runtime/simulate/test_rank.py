@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(150)]
     ("layout", "knobs"),
     [
         (Layout(dp_shard=2), Knobs(micro_batch=2)),
+        (Layout(dp_shard=2), Knobs(micro_batch=2, chunked_loss=True)),
         pytest.param(
             Layout(dp_shard=2), Knobs(micro_batch=2, reshard_after_forward=False, recompute="full"), marks=pytest.mark.full
         ),
