@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+IGNORED = -100
+"""Target of a token that does not count in the loss (``ignore_index`` of torch's cross entropy)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:

@@ -14,6 +14,7 @@ from strategist.cost.model_states import Stage
 from strategist.cost.unsharded_memory import (
     gathered_parameters,
     gradient_buffers,
+    last_gather,
     root_memory,
     unresharded_stages,
     unsummed_gradients,
@@ -180,13 +181,9 @@ def forward_end(t: StageTimeline) -> Parts:
 
 
 def loss(t: StageTimeline) -> Parts:
-    """Backward pass of the loss: logits and what the loss computes from them, with all activations in flight. A chunked loss
-    computes all of it in the forward pass, beside the buffer of the last layer's all-gather, which FSDP2 frees with the next one.
-    """
+    """Backward pass of the loss, or all of a chunked one: logits and what it computes from them, with all activations in flight."""
     (resident, _), (beside, _), (sums, copied) = t.gathered, t.unresharded, t.streamed_head
-    sharded = t.v.chunked_loss & ~t.v.ddp & ~t.v.streamed & (t.traits.parameters == "shards")
-    buffer = np.where(sharded, np.minimum(t.stage.layers, 1.0) * t.local.layer * t.context.per.gathered, 0.0)
-    unsharded = resident + beside + copied + buffer
+    unsharded = resident + beside + copied + last_gather(t.stage, t.local, t.context)
     return _at_loss(t, t.early_gradients + sums, unsharded, t.activations.in_flight_bytes, t.other_logits)
 
 
@@ -349,14 +346,13 @@ def _at_loss(t: StageTimeline, gradients: Floats, unsharded: Floats, activations
 def _backward(t: StageTimeline, gradients: Floats, unsharded: Floats, activations: Floats, buffers: Floats | None) -> Parts:
     """Parts during the backward pass of layers: with the waiting gradient of the head, and the logits until that exists."""
     apart = np.where(t.v.zero_bubble, t.has_head * t.context.loss.projected_bytes, 0.0)
-    head = t.root[1]
     return _parts(
         t,
         gradients=gradients,
         unsharded=unsharded,
         activations=activations,
         logits=t.other_logits + apart,
-        communication=head if buffers is None else buffers + head,
+        communication=t.root[1] if buffers is None else buffers + t.root[1],
     )
 
 

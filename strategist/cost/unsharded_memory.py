@@ -101,3 +101,9 @@ def unsummed_gradients(stage: Stage, local: LocalParameters, c: MemoryContext) -
         return np.zeros_like(v.tp)
     wait = v.zero_bubble & (v.reduce_bytes > per.gathered) & ~v.ddp
     return np.where(wait, (stage.weight_pass_share * stage.layers * local.layer + local.head) * per.gathered, 0.0)
+
+
+def last_gather(stage: Stage, local: LocalParameters, c: MemoryContext) -> Floats:
+    """Bytes of the buffer of the last layer's all-gather during a chunked loss: FSDP2 frees it with the next all-gather."""
+    sharded = c.v.chunked_loss & ~c.v.ddp & ~c.v.streamed & (c.traits.parameters == "shards")
+    return np.where(sharded, np.minimum(stage.layers, 1.0) * local.layer * c.per.gathered, 0.0)

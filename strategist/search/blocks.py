@@ -7,13 +7,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from strategist.contract.cluster import Cluster
 from strategist.contract.layout import DEGREES, Layout
+from strategist.contract.loss import Loss, chunk_tokens
+from strategist.contract.model import ModelShape
+from strategist.contract.workload import Workload
 from strategist.expr.columns import Array
 
 LAYOUT_NAMES = (*DEGREES, "world_size", "data_ranks", "fsdp_ranks", "model_shards")
 BLOCK_NAMES = (*LAYOUT_NAMES, "micro_batch", "accumulation")
 BLOCK_COLUMNS = (*(f"layout.{name}" for name in LAYOUT_NAMES), "knobs.micro_batch", "knobs.accumulation")
 """Columns with one value for all candidates of a block."""
+
+LARGE_LOSS = 1 / 8
+"""Share of a device's memory above which a whole loss is large, so that a chunked one is searched as well."""
 
 Grid = Mapping[str, Array]
 """Combinations of knobs, as columns."""
@@ -71,3 +78,12 @@ class LayoutBlocks(NamedTuple):
 def grid_rows(grid: Mapping[str, Array]) -> int:
     """Number of combinations in a grid."""
     return len(next(iter(grid.values()), ()))
+
+
+def large_losses(counts: Array, model: ModelShape, cluster: Cluster, workload: Workload) -> Array:
+    """Whether a micro-batch of each block has several chunks of the loss, and a whole loss of it is large."""
+    at = dict(zip(BLOCK_NAMES, counts, strict=True))
+    tokens = at["micro_batch"] * workload.seq_len / at["cp"]
+    whole_bytes = Loss().logit_bytes * tokens * model.vocab_size / at["tp"]
+    large = whole_bytes > LARGE_LOSS * cluster.device.usable_memory_bytes
+    return np.asarray(large & (tokens > chunk_tokens(model.hidden_size)))

@@ -22,23 +22,19 @@ from strategist.contract.knobs import (
     show_value,
 )
 from strategist.contract.layout import DEGREES, Layout
-from strategist.contract.loss import Loss, chunk_tokens
 from strategist.contract.model import ModelShape
 from strategist.contract.sac_policy import SAVED_OPERATIONS
 from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICES, full_name, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import Array
-from strategist.search.blocks import BLOCK_NAMES, LAYOUT_NAMES, Grid, Grids, LayoutBlocks, Space
+from strategist.search.blocks import BLOCK_NAMES, LAYOUT_NAMES, Grid, Grids, LayoutBlocks, Space, large_losses
 from strategist.search.space_constraints import KnobSettings, SpaceConstraints, Values
 
 MAX_MICRO_BATCH = 64
 VIRTUAL_STAGES = (2, 4)
 SEARCHED_SAVED_OPERATIONS = SAVED_OPERATIONS[:2]
 """Sets of saved operations that selective recomputation is searched with; the other sets are used only when fixed."""
-
-LARGE_LOSS = 1 / 8
-"""Share of a device's memory above which a loss is large, so that a chunked one is searched as well."""
 
 _DEFAULTS = Knobs()
 
@@ -61,7 +57,7 @@ def space(
         InputError: the situation, or what is fixed, leaves no legal candidate.
     """
     grids, found = {} if grids is None else grids, shared or layout_blocks(model, cluster, workload, constraints)
-    chunked = _searches_chunked_loss(found.counts, model, cluster, workload, constraints)
+    chunked = large_losses(found.counts, model, cluster, workload) | ("chunked_loss" in constraints.fix)
     kinds, examples, grid = np.unique(
         _kinds(found.counts, model, cluster, constraints, chunked), return_index=True, return_inverse=True
     )
@@ -123,21 +119,6 @@ def _expert_degrees(model: ModelShape, ranks: int, tp: int, constraints: SpaceCo
 def _micro_batches(sequences: int, constraints: SpaceConstraints) -> list[int]:
     limit = max(MAX_MICRO_BATCH, int(constraints.fix.get("micro_batch", 1)))
     return [int(value) for value in constraints.values("micro_batch", tuple(v for v in _divisors(sequences) if v <= limit))]
-
-
-def _searches_chunked_loss(
-    counts: Array, model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints
-) -> Array:
-    """Whether a chunked loss is searched in each block: where it is fixed, or where a micro-batch has several chunks and a whole
-    loss is large.
-    """
-    at = dict(zip(BLOCK_NAMES, counts, strict=True))
-    if "chunked_loss" in constraints.fix:
-        return np.ones_like(at["tp"], dtype=np.bool_)
-    tokens = at["micro_batch"] * workload.seq_len / at["cp"]
-    whole = Loss().logit_bytes * tokens * model.vocab_size / at["tp"]
-    several = tokens > chunk_tokens(model.hidden_size)
-    return np.asarray(several & (whole > LARGE_LOSS * cluster.device.usable_memory_bytes))
 
 
 def _kinds(counts: Array, model: ModelShape, cluster: Cluster, constraints: SpaceConstraints, chunked: Array) -> Array:

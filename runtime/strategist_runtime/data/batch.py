@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-IGNORED = -100
-"""Target of a token that does not count in the loss (``ignore_index`` of torch's cross entropy)."""
+from strategist.contract.loss import IGNORED as IGNORED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +41,7 @@ class Batch:
     def _with(self, tensors: dict[str, Any]) -> "Batch":
         return replace(self, **tensors)
 
-    def extras(self) -> dict[str, Tensor]:
-        """Keyword arguments of every part of a model besides its input."""
-        return {name: value for name, value in self.tensors().items() if name in ("documents", "order")}
+    def extras(self, *, targets: bool) -> dict[str, Tensor]:
+        """Keyword arguments of every part of a model besides its input; with ``targets`` the model computes its loss itself."""
+        names = ("documents", "order", "targets") if targets else ("documents", "order")
+        return {name: value for name, value in self.tensors().items() if name in names}

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
 
+from strategist.contract.loss import IGNORED
 from strategist_runtime.compat.dtensor import local, local_share
-from strategist_runtime.data.batch import IGNORED
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ from torch.distributed.tensor.parallel import loss_parallel
 
 from strategist.contract.loss import chunk_tokens
 from strategist.contract.plan import Plan
-from strategist_runtime.data.batch import Batch
 from strategist_runtime.model.chunked_loss import ChunkedLoss
 from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.model.loss_scale import LossScale
@@ -21,7 +20,7 @@ class Loss:
 
     The sum over the micro-batches is the loss of this rank; the mean over all data ranks is the mean over the global batch. If
     no target is ignored, all micro-batches have equally many tokens and ``tokens`` may stay None. ``scale`` is set for fp16
-    only. With ``chunked`` the model itself computes the loss, from ``inputs`` with targets.
+    only. With ``chunked`` the model itself computes the loss, if it is given targets.
     """
 
     tokens: float | None = None
@@ -38,10 +37,6 @@ class Loss:
         for module in (module for part in parts for module in part.modules()):
             if self.chunked and isinstance(module, Decoder):
                 module.chunked_loss = _LossModule(self)
-
-    def inputs(self, batch: Batch) -> dict[str, Tensor]:
-        """Keyword arguments of every part of a model for these rows, besides its input."""
-        return {**batch.extras(), "targets": batch.targets} if self.chunked else batch.extras()
 
     def of_hidden(self, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         """The loss of hidden states [B, T, H] and the head's weight [V, H], chunk by chunk."""

@@ -61,7 +61,9 @@ class Pipeline:
         """The mean loss of this rank's rows; 0 on ranks without the last stage. Afterwards the parameters have their gradients."""
         losses: list[Tensor] = []
         targets = {"target": batch.targets, "losses": losses} if self.last else {}
-        self.schedule.step(*((batch.tokens,) if self.first else ()), **targets, **self.loss.inputs(batch), return_outputs=False)
+        self.schedule.step(
+            *((batch.tokens,) if self.first else ()), **targets, **batch.extras(targets=self.loss.chunked), return_outputs=False
+        )
         if self.ends is not None:
             self.ends.sum_gradients()
         return (
@@ -76,7 +78,7 @@ class Pipeline:
         for number, part in self.parts.items():
             for index, rows in enumerate(batch.micro_batches(self.plan.candidate.knobs.micro_batch)):
                 x = rows.tokens if number == 0 else self._entering(number, index, here)
-                y = part(x, **self.loss.inputs(rows))
+                y = part(x, **rows.extras(targets=self.loss.chunked))
                 if number == self.count - 1:
                     total += local(self.loss(y, rows.targets))
                 elif (peer := self._rank(number + 1)) == self._rank(number):

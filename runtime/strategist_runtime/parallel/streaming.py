@@ -192,7 +192,9 @@ class Streaming:
             self._forward(stage, micro_batches)
             if stage.number == self.count - 1:
                 for index, part in enumerate(micro_batches):
-                    total += self.loss(stage.forward(self._input(stage, index, part.tokens), self.loss.inputs(part)), part.targets)
+                    total += self.loss(
+                        stage.forward(self._input(stage, index, part.tokens), part.extras(targets=self.loss.chunked)), part.targets
+                    )
             stage.unload()
         self._end_sends()
         self.kept.clear()
@@ -261,7 +263,7 @@ class Streaming:
             self.micro_turns.begin()
             x = part.tokens if stage.number == 0 else self._input(stage, index, part.tokens)
             if stage.number < self.count - 1:  # the head's forward pass runs together with its backward pass
-                self._pass_on(stage.number + 1, index, stage.forward(x, self.loss.inputs(part)), self.kept)
+                self._pass_on(stage.number + 1, index, stage.forward(x, part.extras(targets=self.loss.chunked)), self.kept)
 
     def _input(self, stage: Stage, index: int, tokens: Tensor) -> Tensor:
         """The input of a stage for a micro-batch; it is kept on the host for the backward pass."""
@@ -281,7 +283,7 @@ class Streaming:
             x = part.tokens if kept is None else kept.on_device().detach().requires_grad_()
             head = stage.number == self.count - 1  # the head runs forward now; all others recompute
             with nullcontext() if head else span(RECOMPUTE):
-                y = functional_call(stage.module, leaves, (x,), self.loss.inputs(part))
+                y = functional_call(stage.module, leaves, (x,), part.extras(targets=self.loss.chunked))
             if head:
                 y, coming = self.loss(y, part.targets), None
                 total += y.detach()

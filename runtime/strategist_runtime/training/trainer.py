@@ -133,7 +133,7 @@ class Trainer:
             (model,) = self.parts
             total = torch.zeros((), device=self.device)
             for part in rows.micro_batches(self.plan.candidate.knobs.micro_batch):
-                total += local(self.loss(model(part.tokens, **self.loss.inputs(part)), part.targets))
+                total += local(self.loss(model(part.tokens, **part.extras(targets=self.loss.chunked)), part.targets))
             return total
 
     def mean(self, loss: Tensor) -> float:
@@ -161,7 +161,7 @@ class Trainer:
         total = torch.zeros((), device=self.device)
         for index, part in enumerate(parts):
             with gradient_sync(model, self.plan, last=index == len(parts) - 1):
-                loss = self.loss(model(part.tokens, **self.loss.inputs(part)), part.targets)
+                loss = self.loss(model(part.tokens, **part.extras(targets=self.loss.chunked)), part.targets)
                 loss.backward()
             total += local(loss.detach())
         return total

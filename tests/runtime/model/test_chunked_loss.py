@@ -3,9 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from strategist_runtime.data.batch import IGNORED
 from strategist_runtime.model.chunked_loss import ChunkedLoss
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from strategist.contract.loss import IGNORED
 
 pytestmark = pytest.mark.torch
 
