@@ -295,7 +295,7 @@ def test_every_file_of_a_script_has_fewer_than_400_lines() -> None:
 
 
 LENGTHS = {
-    "8b --gpus 8xH100": 400, "1b --gpus 8xH100": 400, "8b --gpus 8xH100 --train lora": 380,
+    "8b --gpus 8xH100": 400, "1b --gpus 8xH100 --backend pytorch": 400, "8b --gpus 8xH100 --train lora --backend pytorch": 380,
     "8b --gpus 1x24GB --train qlora --backend pytorch": 400, "8b --gpus 8x24GB --train qlora --backend pytorch": 410,
     "70b --gpus 8x8xH100 --backend pytorch": 400, "8b --gpus 2x8xH100 --seq-len 131072 --global-batch 16 --backend pytorch": 400,
     "70b --gpus 8x8xH100 --fix pp=4 --backend pytorch": 435, "mixtral-8x7b --gpus 4x8xH100 --backend pytorch": 500,
