@@ -36,8 +36,11 @@ def test_a_failed_training_restarts_at_most_n_times(failures: int, code: int, st
     for file in with_job(asked, write(asked, {}), "hosts", options).files:
         text = file.text.replace(f"sleep {hosts.GRACE_SECONDS + 2}", "sleep 0.5")
         if file.name == "train.sh":
+            waiting = tmp_path / "waiting"
             fails = f"echo x >> {count}; (($(wc -l < {count}) > {failures})) || exit 7; touch {tmp_path}/done"
-            waits = f"trap 'echo x >> {ended}; exit 1' TERM; until [[ -e {tmp_path}/done ]]; do sleep 0.1; done"
+            fails = f"until [[ -e {waiting} ]]; do sleep 0.1; done; {fails}"
+            waits = f"trap 'rm {waiting}; echo x >> {ended}; exit 1' TERM; touch {waiting}"
+            waits += f"; until [[ -e {tmp_path}/done ]]; do sleep 0.1; done"
             text = f"#!/bin/bash\nif [[ $HOST == b ]]; then {fails}; else {waits}; fi\n"
         (tmp_path / file.name).write_text(text)
     done = subprocess.run(["bash", "hosts.sh"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)

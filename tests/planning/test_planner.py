@@ -50,7 +50,7 @@ def test_the_verdict_on_32b_states_correct_numbers(big: Answer) -> None:
     assert best.estimate.host_memory_bytes_per_node > 488.2 * GIB + weights  # all states, and the bf16 weights that are copied
     assert 0 < waiting < weights  # inputs of layers
     offloaded = next(plan for plan in big.plans if plan.candidate.knobs.offload == "all")
-    assert best.estimate.tokens_per_second > 4 * offloaded.estimate.tokens_per_second
+    assert best.estimate.tokens_per_second > 3 * offloaded.estimate.tokens_per_second
     assert best.estimate.fits
 
 
@@ -107,10 +107,7 @@ def test_answers_are_byte_identical_across_processes_and_hash_seeds(big: Answer)
 
 def test_removing_some_card_changes_the_best_plan(deck: Deck) -> None:
     fix: dict[str, Any] = {"pp": 1, "cp": 1, "compile": True}
-    requests = [
-        Request(model=model, gpus=gpus, fix=fix, confidence=0.5)
-        for model, gpus in (("8b", "8xH100"), ("8b", "2x8xA100"), ("7b", "8x24GB"))
-    ]
+    requests = [Request(model=model, gpus=gpus, fix=fix, confidence=0.5) for model, gpus in (("8b", "8xH100"), ("70b", "8x8xH100"))]
     assert any(_changes_without_a_card(request, deck) for request in requests)
 
 

@@ -98,8 +98,8 @@ def test_an_export_is_suggested_only_if_the_format_supports_the_plan() -> None:
     unable = rendered(answer_summary(replace(ANSWER, plans=(plain,))), COLUMNS)
     assert export not in unable
     assert "--to pytorch --job-output job/" in unable
-    quantized = replace(ANSWER, plans=(replace(plain, workload=replace(plain.workload, train="qlora")),))
-    assert "--to axolotl --job-output job/" in rendered(answer_summary(quantized), COLUMNS)
+    quantized = replace(plain, workload=replace(plain.workload, train="qlora", optimizer="adamw8bit"))
+    assert "--to axolotl --job-output job/" in rendered(answer_summary(replace(ANSWER, plans=(quantized,))), COLUMNS)
     able_on_nodes = replace(able.plans[0], cluster=replace(PLAN.cluster, nodes=2))
     assert "--to pytorch --job slurm -o job/" in rendered(answer_summary(replace(able, plans=(able_on_nodes,))), COLUMNS)
 
@@ -116,10 +116,10 @@ def test_an_export_without_a_supported_plan_is_not_suggested() -> None:
 
 def test_next_commands_repeat_the_request() -> None:
     """An option that an alternative changes appears once; options besides the request are repeated."""
-    answer = strategist.plan(Request(model="8b", gpus="8xH100", workload=Workload(seq_len=2**20, global_batch=4)))
+    answer = strategist.plan(Request(model="8b", gpus="8xH100", workload=Workload(seq_len=2**23, global_batch=4)))
     lines = rendered(answer_summary(answer, ["--cards", "mine"]), COLUMNS).partition("\nNext")[2].split("\n")
-    assert lines[1].strip() == "strategist plan --model 8b --gpus 8xH100 --seq-len 262144 --global-batch 16 --cards mine"
-    assert lines[2].strip().endswith("--seq-len 1048576 --global-batch 4 --cards mine --explain")
+    assert lines[1].strip() == "strategist plan --model 8b --gpus 8xH100 --seq-len 1048576 --global-batch 32 --cards mine"
+    assert lines[2].strip().endswith("--seq-len 8388608 --global-batch 4 --cards mine --explain")
 
 
 def test_the_verdict_is_printed_once() -> None:

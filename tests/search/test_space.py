@@ -75,11 +75,16 @@ def layouts_of(devices: int, moe: bool) -> Iterator[Layout]:
                 yield Layout(pp=pp, dp_replicate=replicate, dp_shard=shard, cp=cp, tp=tp, ep=ep, etp=etp)
 
 
-def redundant(one: Candidate, workload: Workload, on: Cluster) -> bool:
-    """Whether a knob without effect has a value other than its default: such a candidate duplicates another."""
+def redundant(one: Candidate, model: ModelShape, workload: Workload, on: Cluster) -> bool:
+    """Whether a knob without effect has a value other than its default: such a candidate duplicates another. A chunked loss has an
+    effect if it has several chunks and a whole loss takes over an eighth of a device.
+    """
     layout, knobs, times = one.layout, one.knobs, one.accumulation(workload)
     exchanges = layout.data_ranks * layout.cp > 1
     inside = min(on.gpus_per_node, layout.fsdp_ranks // 2)
+    tokens = knobs.micro_batch * workload.seq_len // layout.cp
+    loss_bytes = 12 * tokens * model.vocab_size // layout.tp
+    chunks_help = 2 * tokens > model.hidden_size and 8 * loss_bytes > on.device.usable_memory_bytes
     return any((
         knobs.reshard_after_forward is not True and layout.fsdp_ranks == layout.tp == 1,
         knobs.reshard_group_size != (inside if knobs.reshard_after_forward == "subgroup" else 1),
@@ -89,6 +94,7 @@ def redundant(one: Candidate, workload: Workload, on: Cluster) -> bool:
         knobs.offload == "streamed" and knobs.no_sync,
         knobs.offload == "streamed" and layout.pp > 1 and knobs.pp_schedule != "gpipe",
         knobs.reduce_dtype != "fp32",
+        knobs.chunked_loss and not chunks_help,
         knobs.recompute != "selective" and knobs.saved_operations != "matmul+attention",
     ))  # fmt: skip
 
@@ -129,7 +135,7 @@ def test_the_space_contains_every_legal_candidate_exactly_once(model: ModelShape
         if backend.allows("layout.tp", layout.tp) and not any(layout.violations(model, SMALL, 4))
         for row in product(*(_searched_values(name, values, layout, backend) for name, values in grid.items()))
     )
-    legal = {one for one in every if not one.violations(model, SMALL, 4) and not redundant(one, SMALL, on)}
+    legal = {one for one in every if not one.violations(model, SMALL, 4) and not redundant(one, model, SMALL, on)}
     both = [one for one in legal if one.layout.pp > 1 and one.layout.dp_replicate > 1 and nodes > 1]
     legal |= {with_settings(one, {"axis_order": AXIS_ORDERS[1]}) for one in both}
     found = candidates(model, on, SMALL, SpaceConstraints(backend=backend))
@@ -144,7 +150,6 @@ def _searched_values(name: str, values: tuple[Any, ...], layout: Layout, backend
         "float8_all_gather": (False,),
         "saved_operations": SEARCHED_SAVED_OPERATIONS,
         "activation_offload": (False,),
-        "chunked_loss": (False,),
     }
     if layout.tp == 1:
         closed |= {"sequence_parallel": (False,), "loss_parallel": (False,)}
