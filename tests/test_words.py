@@ -36,7 +36,7 @@ FINISHED = (
     "strategist/planning/planner.py", "strategist/planning/ranking.py", "strategist/planning/verdict.py",
     "strategist/accuracy", "strategist/api", "strategist/cli", "strategist/executors", "strategist/files", "strategist/ledger",
     "strategist/profiles", "strategist/search", "strategist/tuner", "strategist/errors.py", "strategist/paths.py",
-    "strategist/launch",
+    "strategist/launch", "strategist/formats/[!p]*.py", "strategist/formats/p[ar]*.py", "strategist/formats/python*.py",
     "runtime/strategist_runtime/*.py", "runtime/strategist_runtime/adapters", "runtime/strategist_runtime/compat",
     "runtime/strategist_runtime/data", "runtime/strategist_runtime/deck", "runtime/strategist_runtime/machine",
     "runtime/strategist_runtime/measure", "runtime/strategist_runtime/optimizers", "runtime/strategist_runtime/simulate",

@@ -25,11 +25,11 @@ class Entries:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.open: dict[str, str] = {}
-        self._taken: set[str] = set()
+        self._read: set[str] = set()
 
     def get(self, *names: str) -> Any:
         """The value as it is written."""
-        self._taken.update(names)
+        self._read.update(names)
         for name in names:
             value = self.source.entries[name].value if name in self.source.entries else None
             if isinstance(value, str) and "$" in value and self.source.language in ("command", "yaml"):
@@ -44,10 +44,10 @@ class Entries:
         Raises:
             FileError: the value is not a whole number, or is less than ``least``.
         """
-        value = self._one(*names)
+        value = self._first_word(*names)
         if value is None:
             return None
-        number = _whole(value)
+        number = _integer(value)
         if number is None or number < least:
             raise self.source.error(
                 self.named(*names), f"{self.named(*names)} is {value!r}: a whole number from {least} on is needed"
@@ -60,7 +60,7 @@ class Entries:
         Raises:
             FileError: the value is not a number.
         """
-        value = self._one(*names)
+        value = self._first_word(*names)
         try:
             return None if value is None else float(value)
         except (TypeError, ValueError, OverflowError):
@@ -72,7 +72,7 @@ class Entries:
         Raises:
             FileError: the value is neither.
         """
-        value = self._one(*names)
+        value = self._first_word(*names)
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
         if value is not None and not isinstance(value, bool):
@@ -89,7 +89,7 @@ class Entries:
         Raises:
             FileError: ``words`` does not have the word.
         """
-        value = self._one(*names)
+        value = self._first_word(*names)
         if value is None:
             return None
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -98,7 +98,7 @@ class Entries:
             raise self.source.error(self.named(*names), f"{self.named(*names)} is {text}: one of {known} is needed")
         return words[text]
 
-    def _one(self, *names: str) -> Any:
+    def _first_word(self, *names: str) -> Any:
         """The value; on a command line its first word, because further words may be other arguments."""
         value = self.get(*names)
         return value.split()[0] if isinstance(value, str) and value.strip() and self.source.language == "command" else value
@@ -111,18 +111,18 @@ class Entries:
         """Whether each name is an entry or has entries below it."""
         return self.source.has(*names)
 
-    def told(self) -> Iterator[Diagnostic]:
+    def open_findings(self) -> Iterator[Diagnostic]:
         """Findings on values that are known only at run time."""
         for name, value in self.open.items():
             text = f"{name} is {value}, which is known only where the file runs: the program's default is assumed"
             yield finding("FMT-011", text, "write the value, or give it as an option", self.source, name)
 
-    def left(self) -> Iterator[Entry]:
+    def unread(self) -> Iterator[Entry]:
         """Entries that were not read."""
-        return (entry for name, entry in self.source.entries.items() if name not in self._taken)
+        return (entry for name, entry in self.source.entries.items() if name not in self._read)
 
 
-def _whole(value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     if isinstance(value, str):
         try:
             value = float(value) if not value.lstrip("+-").isdigit() else int(value)

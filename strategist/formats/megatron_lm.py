@@ -91,8 +91,8 @@ UNPRICED_ENTRIES = {
 
 def recognises(source: Source) -> bool:
     """Whether a source is Megatron-LM's, by flags that only Megatron-LM has."""
-    own = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "use-mcore-models", "use-distributed-optimizer")
-    return source.language in ("command", "yaml") and any(source.has(name) for name in own)
+    megatron_flags = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "use-mcore-models", "use-distributed-optimizer")
+    return source.language in ("command", "yaml") and any(source.has(name) for name in megatron_flags)
 
 
 def read(entries: Entries) -> ParsedConfig:
@@ -103,13 +103,13 @@ def read(entries: Entries) -> ParsedConfig:
         settings["micro_batch"] = micro
     if entries.on("num-experts") and not entries.whole(DEGREES["etp"]):
         settings["etp"] = settings["tp"]
-    before = set(entries.open)
+    open_before = set(entries.open)
     model, missing = shape(entries, source, int(settings["tp"]))
-    of_model = tuple(set(entries.open) - before)
+    model_entries = tuple(set(entries.open) - open_before)
     layers = model.layers if model else 0
     sharding, spare = _sharding(entries, settings)
     pipeline = cut(entries, source, int(settings["pp"]), layers)
-    settings |= {**sharding, **_arithmetic(entries), **pipeline.settings}
+    settings |= {**sharding, **_dtypes_and_experts(entries), **pipeline.settings}
     settings |= _layers(entries, settings, layers)
     workload = _workload(entries)
     processes, nodes = (entries.whole(f"{name}", name.replace("-", "_")) for name in ("nproc-per-node", "nnodes"))
@@ -117,18 +117,21 @@ def read(entries: Entries) -> ParsedConfig:
         settings=settings, workload=workload, model=model, spare=spare,
         accumulation=None if "global_batch" in workload else 1,
         devices=processes * (nodes or 1) if processes else None,
-        stage_layers=pipeline.layers, said=_flag_names(source), model_entries=(*of_model, missing),
+        stage_layers=pipeline.layers, entry_names=_flag_names(source), model_entries=(*model_entries, missing),
         findings=(*pipeline.findings, *_unsupported_findings(entries, source, layers), *_missing_flags(entries, source, missing)),
     )  # fmt: skip
 
 
 def _flag_names(source: Source) -> dict[str, str]:
     """The flag of each setting; of several possible flags, the one that the source has."""
-    others = {
+    alternatives = {
         "reshard_after_forward": ("use-torch-fsdp2", *FSDP), "precision": ("fp16",), "recompute": ("recompute-activations",),
         "pp_virtual_stages": (LAYERS_PER_STAGE, LIST), "pp_split": (*NAMED, *COUNTED),
     }  # fmt: skip
-    found = {name: next((other for other in names if source.has(other)), SETTING_ENTRIES[name]) for name, names in others.items()}
+    found = {
+        name: next((alternative for alternative in names if source.has(alternative)), SETTING_ENTRIES[name])
+        for name, names in alternatives.items()
+    }
     return SETTING_ENTRIES | {name: flag for name, flag in found.items() if not source.has(SETTING_ENTRIES[name])}
 
 
@@ -138,8 +141,8 @@ def _sharding(entries: Entries, settings: Mapping[str, KnobValue]) -> tuple[dict
     if entries.on("use-torch-fsdp2"):
         stage = 2 if entries.on("torch-fsdp2-no-reshard-after-forward") else 3
     elif entries.on(*FSDP):
-        said = entries.word(STRATEGIES, "data-parallel-sharding-strategy")
-        stage = STRATEGIES["optim_grads_params"] if said is None else said
+        stated_stage = entries.word(STRATEGIES, "data-parallel-sharding-strategy")
+        stage = STRATEGIES["optim_grads_params"] if stated_stage is None else stated_stage
     elif entries.on("use-distributed-optimizer"):
         stage = 1
     found: dict[str, KnobValue] = {"no_sync": stage < 2 or int(settings["pp"]) > 1}
@@ -153,7 +156,7 @@ def _sharding(entries: Entries, settings: Mapping[str, KnobValue]) -> tuple[dict
     return found, "dp_shard" if stage or int(settings["ep"]) > 1 else "dp_replicate"
 
 
-def _arithmetic(entries: Entries) -> dict[str, KnobValue]:
+def _dtypes_and_experts(entries: Entries) -> dict[str, KnobValue]:
     """Reduce dtype, float8, optimizer offload, and implementation of experts."""
     half = entries.on("grad-reduce-in-bf16") if entries.on("bf16") else entries.on("fp16")
     half = half and not entries.on("accumulate-allreduce-grads-in-fp32")
@@ -224,9 +227,9 @@ def _workload(entries: Entries) -> dict[str, int | str]:
 
 def _unsupported_findings(entries: Entries, source: Source, layers: int) -> Iterator[Diagnostic]:
     """Findings on flags that no setting expresses."""
-    for name, what in {**UNPRICED_ENTRIES, **_approximated(entries, layers)}.items():
+    for name, effect in {**UNPRICED_ENTRIES, **_approximated(entries, layers)}.items():
         if entries.on(name):
-            yield unsupported_entry(source, name, what)
+            yield unsupported_entry(source, name, effect)
 
 
 def _approximated(entries: Entries, layers: int) -> dict[str, str]:
@@ -273,8 +276,8 @@ def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[D
         yield finding("FMT-002", text, "write --overlap-grad-reduce", source, DEGREES["tp"], about="overlap-grad-reduce")
     if (ranks > 1 or (entries.whole(DEGREES["cp"]) or 1) > 1) and not sharded:
         text = "use-distributed-optimizer is missing: each rank keeps all optimizer states; the price shards them"
-        where = DEGREES["ep" if ranks > 1 else "cp"]
-        yield finding("FMT-002", text, "write --use-distributed-optimizer", source, where, about="use-distributed-optimizer")
+        entry = DEGREES["ep" if ranks > 1 else "cp"]
+        yield finding("FMT-002", text, "write --use-distributed-optimizer", source, entry, about="use-distributed-optimizer")
     if ranks > 1 and entries.get("moe-token-dispatcher-type") in (None, "allgather"):
         text = "the tokens of all ranks are gathered for the experts; they are priced as exchanged by alltoall"
         about = "moe-token-dispatcher-type"
@@ -321,7 +324,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 def _note(word: str, notes: Mapping[str, str]) -> str:
     """The remark of the setting that a flag states; empty without one."""
     flag = word.partition("=")[0].removeprefix("--")
-    return next((notes[name] for name, said in SETTING_ENTRIES.items() if said == flag and name in notes), "")
+    return next((notes[name] for name, entry in SETTING_ENTRIES.items() if entry == flag and name in notes), "")
 
 
 LAUNCHERS = (

@@ -19,7 +19,7 @@ NEEDED = ("num-layers", "hidden-size", "num-attention-heads")
 """Flags without which a script states no model shape: it comes from a checkpoint, or from layers of other kinds."""
 
 _PATTERN = re.compile(r"[\[\]()0-9+*, ]+")
-_PIECE = re.compile(r"\[([0-9, ]+)\](?:\*([0-9]+))?")
+_LIST_TERM = re.compile(r"\[([0-9, ]+)\](?:\*([0-9]+))?")
 OTHER_LAYERS = ("hybrid-layer-pattern", "hybrid-override-pattern", "heterogeneous-layers-config-path")
 
 
@@ -95,14 +95,14 @@ def _experts(entries: Entries, source: Source, layers: int, ffn_size: int) -> Mo
 
 def _dense_layers(entries: Entries, source: Source, layers: int) -> int:
     """Number of layers without experts, wherever they are; a pattern is a sum of lists, such as ``([0]*3+[1]*58)``."""
-    said = str(entries.get("moe-layer-freq") or 1)
-    if said.isdigit():
-        return layers - -(-layers // int(said))
-    pieces = _PIECE.findall(said) if _PATTERN.fullmatch(said) and len(said) < 10_000 else []
-    marks = [(mark, int(times or 1)) for inside, times in pieces for mark in inside.replace(" ", "").split(",")]
+    pattern = str(entries.get("moe-layer-freq") or 1)
+    if pattern.isdigit():
+        return layers - -(-layers // int(pattern))
+    lists = _LIST_TERM.findall(pattern) if _PATTERN.fullmatch(pattern) and len(pattern) < 10_000 else []
+    marks = [(mark, int(times or 1)) for marks_text, times in lists for mark in marks_text.replace(" ", "").split(",")]
     if sum(times for _, times in marks) != layers:
         raise source.error(
-            "moe-layer-freq", f"moe-layer-freq is {said}: a number, or a sum of lists for the {layers} layers is needed"
+            "moe-layer-freq", f"moe-layer-freq is {pattern}: a number, or a sum of lists for the {layers} layers is needed"
         )
     return sum(times for mark, times in marks if mark == "0")
 
@@ -115,13 +115,13 @@ def _with_vocabulary(found: ModelShape, entries: Entries, tp: int) -> tuple[Mode
     (``vocab_size_with_padding``).
     """
     unit = (entries.whole("make-vocab-size-divisible-by") or 128) * tp
-    said, missing = entries.whole("vocab-size", "padded-vocab-size"), ""
-    alike = related_presets(replace(found, vocab_size=said or 1), vocabulary=said is not None)
-    if said is None:
+    vocab_size, missing = entries.whole("vocab-size", "padded-vocab-size"), ""
+    same_price = related_presets(replace(found, vocab_size=vocab_size or 1), vocabulary=vocab_size is not None)
+    if vocab_size is None:
         tokenizer = find_preset(str(entries.get("tokenizer-model") or ""))
-        known = alike[0] if alike else tokenizer or find_preset("gpt2-small")
+        known = same_price[0] if same_price else tokenizer or find_preset("gpt2-small")
         assert known is not None
-        said, missing = known.vocab_size, "" if alike or tokenizer else "vocab-size"
-    name = alike[0].name if alike else found.name
-    padded = said if said % tp == 0 else -(-said // unit) * unit
+        vocab_size, missing = known.vocab_size, "" if same_price or tokenizer else "vocab-size"
+    name = same_price[0].name if same_price else found.name
+    padded = vocab_size if vocab_size % tp == 0 else -(-vocab_size // unit) * unit
     return replace(found, name=name, vocab_size=padded), missing

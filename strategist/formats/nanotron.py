@@ -88,7 +88,7 @@ def read(entries: Entries) -> ParsedConfig:
     if tokens := entries.whole("tokens.sequence_length"):
         workload["seq_len"] = tokens
     return ParsedConfig(
-        settings=settings, workload=workload, model=_model(entries, degrees["tp"]), said=SETTING_ENTRIES,
+        settings=settings, workload=workload, model=_model(entries, degrees["tp"]), entry_names=SETTING_ENTRIES,
         accumulation=entries.whole("tokens.batch_accumulation_per_replica") or 1,
         devices=data * degrees["pp"] * degrees["tp"] * degrees["cp"] * degrees["ep"],
         findings=tuple(_unsupported_findings(entries, degrees, stage, optimizer)),
@@ -133,18 +133,18 @@ def _experts(entries: Entries) -> MoEShape | None:
 
 def _unsupported_findings(entries: Entries, degrees: Mapping[str, int], stage: int, optimizer: str) -> Iterator[Diagnostic]:
     """Findings on entries that no setting expresses."""
-    told = {}
+    effects = {}
     if degrees["ep"] > 1:
-        told[SETTING_ENTRIES["ep"]] = "experts have ranks of their own; they are priced on the data ranks"
+        effects[SETTING_ENTRIES["ep"]] = "experts have ranks of their own; they are priced on the data ranks"
     if degrees["cp"] > 1 and not stage:
-        told[SETTING_ENTRIES["cp"]] = "each context rank keeps all optimizer states; the price shards them"
+        effects[SETTING_ENTRIES["cp"]] = "each context rank keeps all optimizer states; the price shards them"
     if optimizer not in OPTIMIZERS:
-        told[SETTING_ENTRIES["optimizer"]] = f"{optimizer} is priced as AdamW"
+        effects[SETTING_ENTRIES["optimizer"]] = f"{optimizer} is priced as AdamW"
     for name in ("is_starcoder2_config", "is_mamba_config"):
         if entries.get(f"{MODEL}.{name}"):
-            told[f"{MODEL}.{name}"] = "its layers are priced as Llama's"
-    for name, what in told.items():
-        yield unsupported_entry(entries.source, name, what)
+            effects[f"{MODEL}.{name}"] = "its layers are priced as Llama's"
+    for name, effect in effects.items():
+        yield unsupported_entry(entries.source, name, effect)
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
@@ -152,9 +152,9 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     notes = setting_notes(plan, reasons, ("cuda_connections",))
     sharded = "dp_shard" if plan.candidate.layout.dp_shard > 1 else "dp_replicate"
     remarks = {
-        said: notes[name]
-        for name, said in SETTING_ENTRIES.items()
-        if name in notes and (said != "parallelism.dp" or name == sharded)
+        entry: notes[name]
+        for name, entry in SETTING_ENTRIES.items()
+        if name in notes and (entry != "parallelism.dp" or name == sharded)
     }
     config = _config(plan)
     rate = config["optimizer"]["learning_rate_scheduler"]["learning_rate"]
@@ -194,7 +194,7 @@ def _config(plan: Plan) -> dict[str, Any]:
             "batch_accumulation_per_replica": plan.accumulation,
         },
         "model": {
-            "dtype": next(name for name, ours in DTYPES.items() if ours == workload.precision),
+            "dtype": next(name for name, precision in DTYPES.items() if precision == workload.precision),
             "init_method": {"std": 0.025}, "make_vocab_size_divisible_by": 1, "model_config": _shape(plan.model, workload.seq_len),
         },
         "optimizer": {

@@ -97,9 +97,9 @@ def read(entries: Entries) -> ParsedConfig:
     settings["reduce_dtype"] = "fp32" if workload["precision"] == "fp32" else "bf16"
     return ParsedConfig(
         settings=settings, workload=workload, model=name, spare="" if "dp_shard" in settings else "dp_shard",
-        accumulation=entries.whole("gradient_accumulation_steps") or 1, said=SETTING_ENTRIES,
+        accumulation=entries.whole("gradient_accumulation_steps") or 1, entry_names=SETTING_ENTRIES,
         findings=tuple(_findings(entries, train)),
-        unsaid=() if micro else ("micro_batch",),
+        unstated=() if micro else ("micro_batch",),
     )  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def _workload(entries: Entries, train: str) -> dict[str, int | str]:
     found: dict[str, int | str] = {
         "train": train,
         "precision": entries.word(PRECISIONS, "dtype") or "bf16-true",
-        "optimizer": OPTIMIZERS.get(_last(entries, OPTIMIZER), "adamw"),
+        "optimizer": OPTIMIZERS.get(_component(entries, OPTIMIZER), "adamw"),
     }
     if length := entries.whole(LENGTH, "dataset.max_seq_len"):
         found["seq_len"] = length
@@ -136,7 +136,7 @@ def _workload(entries: Entries, train: str) -> dict[str, int | str]:
     return found
 
 
-def _last(entries: Entries, name: str) -> str:
+def _component(entries: Entries, name: str) -> str:
     """The last part of a component's name."""
     return str(entries.get(name)).rpartition(".")[2]
 
@@ -144,17 +144,17 @@ def _last(entries: Entries, name: str) -> str:
 def _findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
     """Findings on entries that no setting expresses."""
     source, unpriced = entries.source, {}
-    if (optimizer := _last(entries, OPTIMIZER)) not in OPTIMIZERS:
+    if (optimizer := _component(entries, OPTIMIZER)) not in OPTIMIZERS:
         unpriced[OPTIMIZER] = f"{optimizer} is priced as AdamW"
     elif optimizer.startswith("Paged"):
         unpriced[OPTIMIZER] = f"{optimizer} can move its states to the host; they are priced on the device"
-    loss = _last(entries, LOSS)
+    loss = _component(entries, LOSS)
     if loss.startswith(COMPARING):
         text = f"{LOSS} {loss}: answers are compared or generated, mostly with a second model; the price leaves that out"
         yield finding("FMT-002", text, "measure it if it matters", source, LOSS, about="rl")
     elif loss != PRICED_LOSS:
         unpriced[LOSS] = f"{loss} is priced as {PRICED_LOSS}"
-    if train != "full" and not (set(entries.get("model.lora_attn_modules") or ()) >= ALL_LINEARS and _of_feed_forward(entries)):
+    if train != "full" and not (set(entries.get("model.lora_attn_modules") or ()) >= ALL_LINEARS and _adapts_mlp(entries)):
         unpriced["model.lora_attn_modules"] = "adapters are priced as on all linears"
     for name, effect in (
         ("teacher_model._component_", "a second model is loaded, which the price leaves out"),
@@ -171,7 +171,7 @@ def _findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
         yield finding("FMT-003", text, "write dataset.packed: true, or give --seq-len", source, LENGTH)
 
 
-def _of_feed_forward(entries: Entries) -> bool:
+def _adapts_mlp(entries: Entries) -> bool:
     """Whether linears of the feed-forward have adapters."""
     return entries.flag("model.apply_lora_to_mlp") is True
 

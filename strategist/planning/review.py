@@ -68,7 +68,7 @@ def imported(
     findings += [*_unpriced_stage_split(source, plan, made), *_ruled_out(source, plan, made, deck)]
     if plan.cluster.devices == 1:  # no launcher shards over one device
         findings = _settled(findings)
-    assumed = {made.said.get(name) for name in made.assumed if name in PLAUSIBLE_VALUES}
+    assumed = {made.entry_names.get(name) for name in made.assumed if name in PLAUSIBLE_VALUES}
     known = bounds(plan, [item for item in findings if item.code != UNRESOLVED or item.entry not in assumed])
     spread = factors(calibration, plan.cluster, stack).memory_spread
 
@@ -135,13 +135,13 @@ def _with_suggestions(source: Source, review: Review, changes: Sequence[Change],
     """The findings; those on memory name an entry whose change makes the plan fit, if there is one."""
     expressible = [change for change in changes if change.fits and change.expressible]
     fitting = next(
-        (change for change in expressible if source.has(made.said.get(change.setting, "?"))), next(iter(expressible), None)
+        (change for change in expressible if source.has(made.entry_names.get(change.setting, "?"))), next(iter(expressible), None)
     )
     for found in review.findings:
         if found.do != NOTHING_FITS_ADVICE or fitting is None:
             yield replace(found, do=_more(made, review.format)) if found.do == NOTHING_FITS_ADVICE else found
             continue
-        entry = made.said.get(fitting.setting, "")
+        entry = made.entry_names.get(fitting.setting, "")
         what = f"{fitting.setting} = {show_value(fitting.value)}"
         do = f"change {entry}: {what} fits" if source.has(entry) else f"{what} fits"
         yield finding(found.code, found.message, do, source, entry)
@@ -173,7 +173,11 @@ def _facts(made: Setup) -> Facts:
 def _law(text: str, source: Source, made: Setup) -> Diagnostic:
     """Finding for a broken law, at the first entry of a setting that its text names; numeric entries are those to change."""
     words = text.replace(",", " ").replace("=", " ").split()
-    named = [name for name in dict.fromkeys(made.said[word] for word in words if word in made.said) if name in source.entries]
+    named = [
+        name
+        for name in dict.fromkeys(made.entry_names[word] for word in words if word in made.entry_names)
+        if name in source.entries
+    ]
     entries = [name for name in named if str(source.entries[name].value).isdigit()] or named
     do = f"change {' or '.join(entries)}" if entries else "change what the law names"
     return finding("FMT-004", text, do, source, entries[0] if entries else "")
@@ -183,7 +187,7 @@ def _unpriced_stage_split(source: Source, plan: Plan, made: Setup) -> Iterator[D
     """Finding for stages with numbers of layers that no setting can express."""
     said = made.stage_layers
     if said and said != plan.stage_layers:
-        entry = made.said.get("pp_split", "")
+        entry = made.entry_names.get("pp_split", "")
         text = f"{entry}: stages have {layer_words(said)} layers, and are priced with {layer_words(plan.stage_layers)}"
         yield finding("FMT-002", text, "measure it if the stages differ much", source, entry)
 
@@ -195,13 +199,13 @@ def _uncertainties(estimate: Estimate, host: float | None, known: Bounds, spread
         return Fit.of(NormalDist().cdf(log(estimate.capacity_bytes / need) / spread), confidence) if need > 0 else Fit.FITS
 
     priced = Fit.of(estimate.fit_confidence, confidence)
-    spared, lacking = verdict(known.least), host is not None and estimate.host_memory_bytes_per_node > host
-    if spared is Fit.TOO_LARGE or (host is not None and known.host_least > host):
+    spared, lacking = verdict(known.min_bytes), host is not None and estimate.host_memory_bytes_per_node > host
+    if spared is Fit.TOO_LARGE or (host is not None and known.host_min_bytes > host):
         return
     yield from known.open
     if lacking or spared is not priced:
         yield from known.saves
-    if priced is not Fit.TOO_LARGE and verdict(known.most) is not priced:
+    if priced is not Fit.TOO_LARGE and verdict(known.max_bytes) is not priced:
         yield from known.costs
 
 
@@ -212,8 +216,8 @@ def _memory(source: Source, plan: Plan, review: Review, known: Bounds, assumptio
     verdict = Fit.of(estimate.fit_confidence, review.confidence)
     if verdict is not Fit.FITS or review.uncertainties:
         flat = verdict is Fit.TOO_LARGE and not review.uncertainties
-        spared = flat and known.least < estimate.peak_memory_bytes
-        least = f", and at least {show_bytes(known.least)} whatever the entries save that are not priced" if spared else ""
+        spared = flat and known.min_bytes < estimate.peak_memory_bytes
+        least = f", and at least {show_bytes(known.min_bytes)} whatever the entries save that are not priced" if spared else ""
         text = f"needs {need} a device of the {room} that can be used{least}: "
         text += "; ".join(review.uncertainties) or f"fits with probability {estimate.shown_confidence:.0%}"
         settles = assumptions or (known.open and review.uncertainties)
@@ -233,7 +237,7 @@ def _ruled_out(source: Source, plan: Plan, made: Setup, deck: Deck) -> Iterator[
         settings = [item.path.partition(".")[2] for effect in policy.effects for item in effect.settings] if policy else []
         if set(settings) & set(made.nearest):
             continue
-        entry = next((made.said[name] for name in settings if name in made.said), "")
+        entry = next((made.entry_names[name] for name in settings if name in made.entry_names), "")
         shown = ", ".join(f"{name} {show_value(value_of(plan.candidate, name))}" for name in settings if name in SETTING_NAMES)
         do = f"strategist cards show {drop.card} says more"
         yield finding("FMT-006", f"{drop.card}/{drop.policy} rules out {shown}: {drop.because.rstrip('.')}", do, source, entry)

@@ -54,7 +54,7 @@ def test_an_invalid_value_is_refused_with_its_position(entries: Entries, read, m
     assert message in str(caught.value)
 
 
-def test_left_returns_the_entries_that_were_not_read(entries: Entries) -> None:
+def test_unread_returns_the_entries_that_were_not_read(entries: Entries) -> None:
     entries.whole("a")
     entries.get("b", "c")
-    assert [entry.name for entry in entries.left()] == ["d", "e", "f", "g.h", "g.i"]
+    assert [entry.name for entry in entries.unread()] == ["d", "e", "f", "g.h", "g.i"]
