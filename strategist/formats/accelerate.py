@@ -40,7 +40,7 @@ def recognises(source: Source) -> bool:
 
 def read(entries: Entries) -> ParsedConfig:
     """Settings that a file states; the program decides model, sequence length, batches and optimizer."""
-    kind = entries.word(KINDS, "distributed_type") or "replicas"
+    kind = entries.choice(KINDS, "distributed_type") or "replicas"
     precision = _precision(entries)
     unstated = ["optimizer", "train", *(("precision",) if entries.get("mixed_precision") in (None, False, "no") else ())]
     settings: dict[str, KnobValue] = {"reduce_dtype": "fp32", "no_sync": True}
@@ -57,7 +57,7 @@ def read(entries: Entries) -> ParsedConfig:
     settings |= {**found.settings, **(_compiled(entries) if kind != "deepspeed" else {})}
     if entries.get("mixed_precision") == "fp8":
         settings["float8"] = "tensorwise"
-    devices = entries.whole("num_processes", least=-1)
+    devices = entries.integer("num_processes", minimum=-1)
     devices = 1 if entries.get("distributed_type") == "NO" else devices
     unstated += (name for name in (*found.unstated, "micro_batch") if name not in settings or name == "recompute")
     return replace(
@@ -87,7 +87,7 @@ def _precision(entries: Entries) -> str:
     if entries.flag("fp16"):
         return "fp16"
     value = entries.get("mixed_precision")
-    return "fp32" if value is False else entries.word(PRECISIONS, "mixed_precision") or "fp32"
+    return "fp32" if value is False else entries.choice(PRECISIONS, "mixed_precision") or "fp32"
 
 
 def _both_names(name: str) -> tuple[str, str]:
@@ -97,7 +97,7 @@ def _both_names(name: str) -> tuple[str, str]:
 
 def _fsdp(entries: Entries) -> ParsedConfig:
     """Settings of FSDP, with the degrees of its device mesh."""
-    version = entries.whole(*_both_names("version")) or 1
+    version = entries.integer(*_both_names("version")) or 1
     settings: dict[str, KnobValue] = {
         "offload": "all" if entries.flag(*_both_names("offload_params")) else "none",
         "recompute": "full" if entries.flag(*_both_names("activation_checkpointing")) else "none",
@@ -108,9 +108,9 @@ def _fsdp(entries: Entries) -> ParsedConfig:
     if version == 2:
         settings["reshard_after_forward"] = entries.flag(*_both_names("reshard_after_forward")) is not False
     else:
-        resharded, in_node = entries.word(STRATEGIES, *_both_names("sharding_strategy")) or (True, False)
+        resharded, in_node = entries.choice(STRATEGIES, *_both_names("sharding_strategy")) or (True, False)
         settings["reshard_after_forward"] = resharded is not False
-        processes, nodes = entries.whole("num_processes", least=-1) or 0, entries.whole("num_machines") or 1
+        processes, nodes = entries.integer("num_processes", minimum=-1) or 0, entries.integer("num_machines") or 1
         if resharded is None:
             spare, settings["dp_shard"] = "dp_replicate", 1
         elif in_node and processes > 0:
@@ -121,10 +121,10 @@ def _fsdp(entries: Entries) -> ParsedConfig:
     if entries.has("parallelism_config"):
         spare = ""
         for name, entry in DEGREES.items():
-            settings[name] = entries.whole(f"{PARALLELISM}_{entry}") or 1
-        if ulysses := entries.whole(f"{PARALLELISM}_sp_size"):
+            settings[name] = entries.integer(f"{PARALLELISM}_{entry}") or 1
+        if ulysses := entries.integer(f"{PARALLELISM}_sp_size"):
             settings["cp"] = max(ulysses, int(settings["cp"]))
-        settings["cp_rotate"] = entries.word(
+        settings["cp_rotate"] = entries.choice(
             {"allgather": "allgather", "alltoall": "alltoall"}, f"{PARALLELISM}_cp_comm_strategy"
         ) or ("allgather")
         if version == 1:
@@ -137,7 +137,7 @@ def _wrap_policy_findings(entries: Entries) -> Iterator[Diagnostic]:
     """Findings on the auto-wrap policy, the unit of all-gathers; default NO_WRAP (FullyShardedDataParallelPlugin)."""
     names = _both_names("auto_wrap_policy")
     policy = str(entries.get(*names) or "NO_WRAP").upper()
-    entry_name = entries.named(*names)
+    entry_name = entries.present_name(*names)
     if policy not in ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"):
         known = "TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP"
         raise entries.source.error(entry_name, f"{entry_name} is {entries.get(*names)}: {known} is needed")
@@ -155,12 +155,12 @@ def _deepspeed(entries: Entries, precision: str) -> ParsedConfig:
     """Settings of DeepSpeed, from its own config file or from inline entries, which accelerate's plugin turns into one."""
     if found := deepspeed_of(entries, f"{ZERO}.deepspeed_config_file", precision):
         return replace(found, entry_names={**SETTING_ENTRIES, **found.entry_names})
-    stage = entries.whole(f"{ZERO}.zero_stage", least=0)
+    stage = entries.integer(f"{ZERO}.zero_stage", minimum=0)
     inline = {
         "zero_optimization.stage": DEFAULT_STAGE if stage is None else stage,
         "zero_optimization.offload_optimizer.device": entries.get(f"{ZERO}.offload_optimizer_device"),
         "zero_optimization.offload_param.device": entries.get(f"{ZERO}.offload_param_device"),
-        "gradient_accumulation_steps": entries.whole(f"{ZERO}.gradient_accumulation_steps"),
+        "gradient_accumulation_steps": entries.integer(f"{ZERO}.gradient_accumulation_steps"),
     }
     entry_names = {**SETTING_ENTRIES, "reshard_after_forward": f"{ZERO}.zero_stage", "offload": f"{ZERO}.offload_optimizer_device"}
     return replace(deepspeed_with(inline, precision), entry_names=entry_names)
@@ -168,12 +168,12 @@ def _deepspeed(entries: Entries, precision: str) -> ParsedConfig:
 
 def _megatron(entries: Entries) -> ParsedConfig:
     """Settings of Megatron-LM; its kernels are priced as those of transformers."""
-    pp = entries.whole(f"{MEGATRON}_pp_degree") or 1
+    pp = entries.integer(f"{MEGATRON}_pp_degree") or 1
     settings: dict[str, KnobValue] = {
-        "tp": entries.whole(f"{MEGATRON}_tp_degree") or 1,
+        "tp": entries.integer(f"{MEGATRON}_tp_degree") or 1,
         "pp": pp,
-        "cp": entries.whole(f"{MEGATRON}_context_parallel_size") or 1,
-        "ep": entries.whole(f"{MEGATRON}_expert_model_parallel_size") or 1,
+        "cp": entries.integer(f"{MEGATRON}_context_parallel_size") or 1,
+        "ep": entries.integer(f"{MEGATRON}_expert_model_parallel_size") or 1,
         "sequence_parallel": bool(entries.flag(f"{MEGATRON}_sequence_parallelism")),
         "recompute": "selective" if entries.flag(f"{MEGATRON}_recompute_activations") else "none",
         "reshard_after_forward": False,
@@ -185,7 +185,7 @@ def _megatron(entries: Entries) -> ParsedConfig:
     entry_names = {"tp": f"{MEGATRON}_tp_degree", "pp": f"{MEGATRON}_pp_degree"}
     return ParsedConfig(
         settings=settings, spare="dp_shard" if shards else "dp_replicate", entry_names=entry_names,
-        accumulation=entries.whole(f"{MEGATRON}_num_micro_batches"), findings=(kernels_finding,),
+        accumulation=entries.integer(f"{MEGATRON}_num_micro_batches"), findings=(kernels_finding,),
     )  # fmt: skip
 
 

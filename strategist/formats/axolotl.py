@@ -87,9 +87,9 @@ def read(entries: Entries) -> ParsedConfig:
     workload = _workload(entries, precision, is_ddp)
     settings: dict[str, KnobValue] = {
         **sharded.settings,
-        "micro_batch": entries.whole("micro_batch_size") or 1,
-        "tp": entries.whole("tensor_parallel_size") or sharded.settings.get("tp", 1),
-        "cp": entries.whole("context_parallel_size", "sequence_parallel_degree") or sharded.settings.get("cp", 1),
+        "micro_batch": entries.integer("micro_batch_size") or 1,
+        "tp": entries.integer("tensor_parallel_size") or sharded.settings.get("tp", 1),
+        "cp": entries.integer("context_parallel_size", "sequence_parallel_degree") or sharded.settings.get("cp", 1),
         "compile": entries.get("torch_compile") not in (None, False),
         **_recompute(entries),
     }
@@ -98,8 +98,8 @@ def read(entries: Entries) -> ParsedConfig:
         settings["reduce_dtype"] = "fp32" if reduces_in_fp32 else "bf16"
     if not is_ddp:
         _degrees(entries, settings)
-    accumulation = entries.whole("gradient_accumulation_steps")
-    if accumulation is None and (batch := entries.whole("batch_size")):
+    accumulation = entries.integer("gradient_accumulation_steps")
+    if accumulation is None and (batch := entries.integer("batch_size")):
         workload["global_batch"] = batch
     model = entries.get("base_model")
     findings = (*sharded.findings, *_unsupported_findings(entries, str(workload["train"])))
@@ -114,7 +114,7 @@ def read(entries: Entries) -> ParsedConfig:
 def _degrees(entries: Entries, settings: dict[str, KnobValue]) -> None:
     """Writes the stated data-parallel degrees into ``settings``; without one, dp_shard takes the remaining ranks."""
     for name, entry in (("dp_shard", "dp_shard_size"), ("dp_replicate", "dp_replicate_size")):
-        number = entries.whole(entry, least=-1)
+        number = entries.integer(entry, minimum=-1)
         if number and number > 0:
             settings[name] = number
 
@@ -140,7 +140,7 @@ def _fsdp(entries: Entries) -> ParsedConfig:
 def _recompute(entries: Entries) -> dict[str, KnobValue]:
     """Whether layers are recomputed, and whether their inputs are offloaded to the host."""
     kinds = {"true": True, "false": False, "offload": True, "offload_disk": True, "unsloth": True}
-    recompute = entries.word(kinds, "gradient_checkpointing") or entries.flag(
+    recompute = entries.choice(kinds, "gradient_checkpointing") or entries.flag(
         f"{FSDP}.activation_checkpointing", f"{FSDP}.fsdp_activation_checkpointing"
     )
     offloads = str(entries.get("gradient_checkpointing")).startswith("offload") or entries.get("activation_offloading") not in (
@@ -151,7 +151,7 @@ def _recompute(entries: Entries) -> dict[str, KnobValue]:
 
 def _precision(entries: Entries) -> str:
     """Compute dtype; bf16 is ``auto`` if it is not stated, and fp16 turns it off (utils/config: ``resolve_dtype``)."""
-    bf16 = entries.word({"true": True, "false": False, "full": True}, "bf16", "bfloat16")
+    bf16 = entries.choice({"true": True, "false": False, "full": True}, "bf16", "bfloat16")
     bf16_entry, fp16 = entries.source.entries.get("bf16"), entries.flag("fp16", "float16")
     if bf16 is None and (bf16_entry is None or bf16_entry.value == "auto"):
         bf16 = not fp16  # fp16 takes the place of bf16 on devices that lack it
@@ -167,19 +167,19 @@ def _workload(entries: Entries, precision: str, plain: bool) -> dict[str, int | 
     if precision == "bf16" and train == "full" and plain:
         precision = "bf16-true"
     found: dict[str, int | str] = {
-        "train": train, "precision": precision, "seq_len": entries.whole("sequence_len") or DEFAULT_TOKENS,
+        "train": train, "precision": precision, "seq_len": entries.integer("sequence_len") or DEFAULT_TOKENS,
         "optimizer": OPTIMIZERS.get(str(entries.get("optimizer") or "adamw_torch_fused"), "adamw"),
     }  # fmt: skip
     if train != "full":
-        found["lora_rank"] = entries.whole("lora_r") or DEFAULT_RANK
+        found["lora_rank"] = entries.integer("lora_r") or DEFAULT_RANK
     return found
 
 
 def _unsupported_findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
     """Findings on entries that no setting expresses."""
     source = entries.source
-    effects = {name: effect for name, effect in UNPRICED_ENTRIES.items() if entries.on(name)}
-    if (entries.whole("expert_parallel_size") or 1) > 1:
+    effects = {name: effect for name, effect in UNPRICED_ENTRIES.items() if entries.enabled(name)}
+    if (entries.integer("expert_parallel_size") or 1) > 1:
         effects["expert_parallel_size"] = "experts are dealt to ranks beside FSDP"
     optimizer = str(entries.get("optimizer") or "adamw_torch_fused")
     if optimizer not in OPTIMIZERS:

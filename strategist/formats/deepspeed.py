@@ -89,16 +89,16 @@ def read(entries: Entries) -> ParsedConfig:
     """Settings that a configuration states; the program decides model, sequence length, devices and recomputation."""
     entries.get(*(name for name in entries.source.entries if name.startswith("_")))  # names that serve as comments in JSON
     stage = _stage(entries)
-    tp = entries.whole(f"{TENSOR}.autotp_size", least=0) or 1
-    cp = entries.whole("sequence_parallel_size") or 1
+    tp = entries.integer(f"{TENSOR}.autotp_size", minimum=0) or 1
+    cp = entries.integer("sequence_parallel_size") or 1
     workload, unstated = _workload(entries, tp)
     settings: dict[str, KnobValue] = {**_sharding(entries, stage), **_offload(entries, stage), "tp": tp, "cp": cp}
     if tp > 1:
         settings["loss_parallel"] = bool(entries.flag(f"{TENSOR}.vocab_parallel_lm_head"))
     if entries.flag("expert_parallel.enabled"):
-        settings["ep"] = entries.whole("expert_parallel.autoep_size") or 1
-        settings["etp"] = entries.whole("expert_parallel.expert_tensor_parallel_size") or 1
-    if micro_batch := entries.whole(MICRO_BATCH):
+        settings["ep"] = entries.integer("expert_parallel.autoep_size") or 1
+        settings["etp"] = entries.integer("expert_parallel.expert_tensor_parallel_size") or 1
+    if micro_batch := entries.integer(MICRO_BATCH):
         settings["micro_batch"] = micro_batch
     settings["recompute"] = "full" if entries.has(CHECKPOINTING) else "none"
     settings["activation_offload"] = bool(entries.flag(f"{CHECKPOINTING}.cpu_checkpointing"))
@@ -115,7 +115,7 @@ def _stage(entries: Entries) -> int:
     """The ZeRO stage. The old form of the section is true or false (runtime/zero/config.py: ``read_zero_config_deprecated``)."""
     if ZERO in entries.source.entries:
         return int(bool(entries.flag(ZERO)))
-    stage = entries.whole(STAGE, least=0) or 0
+    stage = entries.integer(STAGE, minimum=0) or 0
     if stage > 3:
         raise entries.source.error(STAGE, f"{STAGE} is {stage}: a stage from 0 to 3 is needed")
     return stage
@@ -126,7 +126,7 @@ def _sharding(entries: Entries, stage: int) -> dict[str, KnobValue]:
     settings: dict[str, KnobValue] = {"no_sync": stage < 2}
     if stage > 0:
         settings["reshard_after_forward"] = stage == 3
-    size = entries.whole(f"{ZERO}.zero_hpz_partition_size", least=0)
+    size = entries.integer(f"{ZERO}.zero_hpz_partition_size", minimum=0)
     if stage == 3 and size and size > 1:
         settings |= {"reshard_after_forward": "subgroup", "reshard_group_size": size}
     return settings
@@ -135,8 +135,8 @@ def _sharding(entries: Entries, stage: int) -> dict[str, KnobValue]:
 def _offload(entries: Entries, stage: int) -> dict[str, KnobValue]:
     """Settings of offload to host memory, by current or old names. NVMe, which no setting expresses, counts as host memory."""
     devices = {"cpu": True, "nvme": True, "none": False}
-    parameters = entries.word(devices, f"{ZERO}.offload_param.device")
-    optimizer = entries.word(devices, f"{ZERO}.offload_optimizer.device")
+    parameters = entries.choice(devices, f"{ZERO}.offload_param.device")
+    optimizer = entries.choice(devices, f"{ZERO}.offload_optimizer.device")
     parameters = bool(parameters or entries.flag(f"{ZERO}.cpu_offload_param")) and stage == 3
     optimizer = bool(optimizer or entries.flag(f"{ZERO}.cpu_offload")) and stage > 0
     pinned = entries.flag(f"{ZERO}.offload_optimizer.pin_memory", f"{ZERO}.offload_param.pin_memory")
@@ -152,7 +152,7 @@ def _workload(entries: Entries, ranks_per_sequence: int) -> tuple[dict[str, Any]
     unstated = []
     types = {name: entries.flag(f"{name}.enabled") for name in ("bf16", "bfloat16", "fp16", "torch_autocast")}
     if types["torch_autocast"]:
-        found["precision"] = entries.word(AUTOCAST, "torch_autocast.dtype") or "bf16"
+        found["precision"] = entries.choice(AUTOCAST, "torch_autocast.dtype") or "bf16"
     elif types["bf16"] or types["bfloat16"]:
         pure = entries.flag("bf16.bf16_master_weights_and_grads") and entries.flag("bf16.bf16_optimizer_states")
         found["precision"] = "bf16-true" if pure else "bf16"
@@ -164,7 +164,7 @@ def _workload(entries: Entries, ranks_per_sequence: int) -> tuple[dict[str, Any]
         found["precision"] = "fp32"
     if name := _optimizer(entries):
         found["optimizer"] = OPTIMIZERS.get(name, "adamw")
-    if batch_size := entries.whole("train_batch_size"):
+    if batch_size := entries.integer("train_batch_size"):
         if batch_size % ranks_per_sequence:
             law = f"it must divide by {ranks_per_sequence}"
             text = f"train_batch_size {batch_size} counts ranks that read the same sequences, {ranks_per_sequence} each: {law}"
@@ -188,7 +188,7 @@ HALVES = ("bf16.enabled", "bfloat16.enabled", "fp16.enabled")
 
 def _accumulation(entries: Entries) -> int | None:
     """Gradient accumulation: 1 if only the micro-batch size is stated; None if transformers' trainer decides it (``auto``)."""
-    steps = entries.whole("gradient_accumulation_steps")
+    steps = entries.integer("gradient_accumulation_steps")
     alone = not entries.has("train_batch_size") and not entries.has("gradient_accumulation_steps")
     return 1 if alone and entries.get(MICRO_BATCH) is not None else steps
 
@@ -196,8 +196,8 @@ def _accumulation(entries: Entries) -> int | None:
 def _gradient_dtypes(entries: Entries, precision: str) -> tuple[str, str]:
     """Dtypes in which gradients are reduced and accumulated; the default of both is the parameters' dtype."""
     default = "fp32" if precision == "fp32" else "bf16"
-    reduce_dtype = entries.word(DTYPES, "communication_data_type") or default
-    return reduce_dtype, entries.word(DTYPES, "data_types.grad_accum_dtype") or default
+    reduce_dtype = entries.choice(DTYPES, "communication_data_type") or default
+    return reduce_dtype, entries.choice(DTYPES, "data_types.grad_accum_dtype") or default
 
 
 def _findings(entries: Entries, stage: int, reduce_dtype: str, accumulation_dtype: str) -> Iterator[Diagnostic]:

@@ -61,7 +61,7 @@ def deepspeed_with(values: Mapping[str, Any], precision: str) -> ParsedConfig:
 
 def _config_of_flags(entries: Entries, name: str, precision: str) -> ParsedConfig:
     """Settings of a script whose ``name`` is a flag without a file, by the flags of DeepSpeed-Chat."""
-    stage, offloads = entries.whole("zero_stage", least=0), entries.on("offload")
+    stage, offloads = entries.integer("zero_stage", minimum=0), entries.enabled("offload")
     parts = ("offload_optimizer", "offload_param") if offloads else ()
     values = {"zero_optimization.stage": DEFAULT_STAGE if stage is None else stage}
     found = deepspeed_with({**values, **{f"zero_optimization.{part}.device": "cpu" for part in parts}}, precision)

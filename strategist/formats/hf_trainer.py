@@ -71,7 +71,7 @@ def read(entries: Entries) -> ParsedConfig:
     settings = _settings(entries)
     if part := deepspeed_of(entries, "deepspeed", str(workload["precision"])):
         found = replace(part, settings={**part.settings, "recompute": _recompute(entries)})
-    elif entries.on("fsdp") and not launcher.shards_first:
+    elif entries.enabled("fsdp") and not launcher.shards_first:
         found = _fsdp(entries, str(workload["precision"]))
     else:
         unsharded: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": "fp32", "recompute": _recompute(entries)}
@@ -83,9 +83,9 @@ def read(entries: Entries) -> ParsedConfig:
     return replace(
         found, settings={**settings, **found.settings}, workload={**workload, **found.workload}, unstated=unstated,
         model=model if isinstance(model, str) else None, model_entries=MODEL,
-        accumulation=entries.whole("gradient_accumulation_steps") or found.accumulation or 1, devices=launcher.config.devices,
+        accumulation=entries.integer("gradient_accumulation_steps") or found.accumulation or 1, devices=launcher.config.devices,
         entry_names={
-            **SETTING_ENTRIES, "train": training.entry, "seq_len": entries.named(*SEQUENCE),
+            **SETTING_ENTRIES, "train": training.entry, "seq_len": entries.present_name(*SEQUENCE),
             **_launcher_entries(launcher, precision), **found.entry_names,
         },
         nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (),
@@ -103,16 +103,16 @@ def _settings(entries: Entries) -> dict[str, KnobValue]:
     """Settings that do not depend on how parameters are sharded."""
     _, kernel = _optimizer(entries)
     settings: dict[str, KnobValue] = {
-        "micro_batch": entries.whole("per_device_train_batch_size", "per_gpu_train_batch_size") or 8,
+        "micro_batch": entries.integer("per_device_train_batch_size", "per_gpu_train_batch_size") or 8,
         "optimizer_kernel": kernel,
         "compile": bool(entries.flag("torch_compile")) or entries.get("torch_compile_backend", "torch_compile_mode") is not None,
         "activation_offload": bool(entries.flag(*(f"{name}_kwargs.offload" for name in RECOMPUTES))),
-        "bucket_cap_mb": entries.whole("ddp_bucket_cap_mb") or 25,
+        "bucket_cap_mb": entries.integer("ddp_bucket_cap_mb") or 25,
         "static_graph": bool(entries.flag("ddp_static_graph")),
         "find_unused_parameters": bool(entries.flag("ddp_find_unused_parameters")),
     }
-    share = 0 < (entries.real("save_steps") or 1.0) < 1  # a share of all steps, whose number the file may not state
-    settings["checkpoint_interval"] = 500 if share else entries.whole("save_steps") or 500
+    share = 0 < (entries.number("save_steps") or 1.0) < 1  # a share of all steps, whose number the file may not state
+    settings["checkpoint_interval"] = 500 if share else entries.integer("save_steps") or 500
     return settings
 
 
@@ -124,7 +124,7 @@ def _recompute(entries: Entries) -> str:
 
 
 def _every_n_layers(entries: Entries) -> int:
-    return entries.whole(*(f"{name}_kwargs.every_n_layers" for name in RECOMPUTES)) or 1
+    return entries.integer(*(f"{name}_kwargs.every_n_layers" for name in RECOMPUTES)) or 1
 
 
 def _optimizer(entries: Entries) -> tuple[str, str]:
@@ -144,7 +144,7 @@ def _workload(
     precision = precision or str(launcher.workload.get("precision", "fp32"))
     found: dict[str, Any] = {"precision": precision, "optimizer": _optimizer(entries)[0]}
     unstated: tuple[str, ...] = ("precision",) if precision == "fp32" else ()
-    if length := entries.whole(*SEQUENCE):
+    if length := entries.integer(*SEQUENCE):
         found["seq_len"] = length
     if training.kind:
         found["train"] = training.kind
@@ -157,7 +157,7 @@ def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
     """Settings of FSDP, from its section or from the words of older versions."""
     entries, findings = _section(entries)
     words = _words(entries)
-    version = entries.whole(*_both_names("version")) or 2
+    version = entries.integer(*_both_names("version")) or 2
     settings: dict[str, KnobValue] = {"reduce_dtype": "fp32" if precision == "fp32" else "bf16"}
     offloads = entries.flag(*_both_names("cpu_offload"), *_both_names("offload_params"))
     settings["offload"] = "all" if offloads or "offload" in words else "none"
@@ -182,7 +182,7 @@ def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
         findings.append(finding("FMT-004", message, "set fsdp_config.version to 1", entries.source, "fsdp"))
     policy = str(entries.get(*_both_names("auto_wrap_policy")) or "TRANSFORMER_BASED_WRAP").upper()
     if policy != "TRANSFORMER_BASED_WRAP":
-        entry = entries.named(*_both_names("auto_wrap_policy"))
+        entry = entries.present_name(*_both_names("auto_wrap_policy"))
         message = f"{entry} {policy}: the units that are gathered are not layers"
         findings.append(finding("FMT-002", message, "the price is that of layer by layer", entries.source, entry))
     return ParsedConfig(settings=settings, spare=spare, entry_names=SETTING_ENTRIES, findings=tuple(findings))
@@ -227,7 +227,7 @@ def _file(entries: Entries, name: str, value: str) -> tuple[Source | None, Diagn
 
 def _findings(entries: Entries, launcher: LauncherConfig) -> Iterator[Diagnostic]:
     source = entries.source
-    if launcher.kind == "FSDP" and entries.on("fsdp"):
+    if launcher.kind == "FSDP" and entries.enabled("fsdp"):
         message = "fsdp is set by the trainer and by accelerate: entries that only accelerate sets are not priced"
         yield finding("FMT-002", message, "set FSDP in one of them", source, f"{PREFIX}distributed_type")
     if source.launch and (config := entries.get("config")) is not None:
@@ -247,7 +247,7 @@ def _findings(entries: Entries, launcher: LauncherConfig) -> Iterator[Diagnostic
     if name in REMOVED_OPTIMIZERS:
         yield finding("FMT-001", f"optim {name} was removed in transformers 5", "write adamw_torch", source, "optim")
     if _every_n_layers(entries) > 2:
-        entry = entries.named(*(f"{item}_kwargs.every_n_layers" for item in RECOMPUTES))
+        entry = entries.present_name(*(f"{item}_kwargs.every_n_layers" for item in RECOMPUTES))
         yield finding(
             "FMT-002",
             f"{entry} {_every_n_layers(entries)} is priced as of all layers",
@@ -256,7 +256,7 @@ def _findings(entries: Entries, launcher: LauncherConfig) -> Iterator[Diagnostic
             entry,
         )
     for name, effect in UNPRICED_ENTRIES.items():
-        if entries.on(name):
+        if entries.enabled(name):
             yield unsupported_entry(source, name, effect)
 
 

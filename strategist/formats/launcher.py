@@ -132,7 +132,7 @@ def sharded_by_launcher(found: ParsedConfig, launcher: LauncherConfig, entries: 
 
 def _accumulation_findings(config: ParsedConfig, entries: Entries) -> tuple[Diagnostic, ...]:
     """Finding if launcher and trainer state different gradient accumulation."""
-    name, trainer_steps = "gradient_accumulation_steps", entries.whole("gradient_accumulation_steps") or 1
+    name, trainer_steps = "gradient_accumulation_steps", entries.integer("gradient_accumulation_steps") or 1
     if config.accumulation in (None, trainer_steps):
         return ()
     text = f"{name} is {config.accumulation} of the launcher's DeepSpeed and {trainer_steps} of the trainer, which ends on it"

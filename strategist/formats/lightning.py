@@ -71,23 +71,23 @@ def read(entries: Entries) -> ParsedConfig:
     """Settings that a script's calls state; its module decides model, sequence length and optimizer."""
     entries.source = source = _calls(entries.source)
     kind = _kind(entries)
-    nodes = entries.whole("Trainer.num_nodes") or 1
+    nodes = entries.integer("Trainer.num_nodes") or 1
     devices = _devices(entries)
     found = {"DDPStrategy": _ddp, "FSDPStrategy": _fsdp, "DeepSpeedStrategy": _deepspeed, "ModelParallelStrategy": _mesh}[kind](
         entries
     )
-    precision = entries.word(PRECISIONS, "Trainer.precision") or "fp32"
+    precision = entries.choice(PRECISIONS, "Trainer.precision") or "fp32"
     if kind == "ModelParallelStrategy" and str(entries.get("MixedPrecisionPolicy.param_dtype")) in ("bfloat16", "float16"):
         precision = {"bfloat16": "bf16", "float16": "fp16"}[str(entries.get("MixedPrecisionPolicy.param_dtype"))]
     settings: dict[str, KnobValue] = {"compile": source.has("compile"), "no_sync": kind == "DDPStrategy"}
     settings["recompute"] = "full" if source.has("recompute") else "none"
     entries.get(*PRESENT.values(), *STRATEGIES)
     settings["reduce_dtype"] = _reduce_dtype(entries, kind, precision)
-    if micro := entries.whole("batch_size"):
+    if micro := entries.integer("batch_size"):
         settings["micro_batch"] = micro
     return replace(
         found, settings={**settings, **found.settings}, workload={"precision": precision},
-        accumulation=entries.whole("Trainer.accumulate_grad_batches") or 1, devices=devices * nodes if devices else None,
+        accumulation=entries.integer("Trainer.accumulate_grad_batches") or 1, devices=devices * nodes if devices else None,
         unstated=("optimizer", "train", *(() if micro else ("micro_batch",))), entry_names={**SETTING_ENTRIES, **found.entry_names},
         nearest=("reduce_dtype",) if precision == "fp16" else (), findings=(*found.findings, *_findings(entries)),
     )  # fmt: skip
@@ -172,7 +172,7 @@ def _devices(entries: Entries) -> int | None:
     value = entries.get("Trainer.devices")
     if isinstance(value, list):
         return len(value)
-    return None if value is None or value in (-1, "-1", "auto") or not str(value).isdigit() else entries.whole("Trainer.devices")
+    return None if value is None or value in (-1, "-1", "auto") or not str(value).isdigit() else entries.integer("Trainer.devices")
 
 
 def _ddp(entries: Entries) -> ParsedConfig:
@@ -181,13 +181,13 @@ def _ddp(entries: Entries) -> ParsedConfig:
     hook = HOOKS.get(str(entries.get("DDPStrategy.ddp_comm_hook")), "none")
     settings: dict[str, KnobValue] = {"dp_shard": 1, "find_unused_parameters": unused, "comm_hook": hook, **options}
     return ParsedConfig(
-        settings=settings | {"bucket_cap_mb": entries.whole("DDPStrategy.bucket_cap_mb") or 25}, spare="dp_replicate"
+        settings=settings | {"bucket_cap_mb": entries.integer("DDPStrategy.bucket_cap_mb") or 25}, spare="dp_replicate"
     )
 
 
 def _fsdp(entries: Entries) -> ParsedConfig:
     """Settings of FSDP1."""
-    resharded, in_node = entries.word(SHARDINGS, "FSDPStrategy.sharding_strategy") or (True, False)
+    resharded, in_node = entries.choice(SHARDINGS, "FSDPStrategy.sharding_strategy") or (True, False)
     offloads = entries.get("FSDPStrategy.cpu_offload") not in (None, False) or "cpu_offload" in _strategy_name(entries)
     settings: dict[str, KnobValue] = {"reshard_after_forward": resharded is not False, "offload": "all" if offloads else "none"}
     if entries.get(*CHECKPOINTING) not in (None, [], ()):
@@ -205,14 +205,14 @@ def _fsdp(entries: Entries) -> ParsedConfig:
 
 def _deepspeed(entries: Entries) -> ParsedConfig:
     """Settings of DeepSpeed, from the strategy's arguments or from a DeepSpeed configuration."""
-    precision = entries.word(PRECISIONS, "Trainer.precision") or "fp32"
+    precision = entries.choice(PRECISIONS, "Trainer.precision") or "fp32"
     if part := deepspeed_of(entries, "DeepSpeedStrategy.config", precision):
         settings = {name: value for name, value in part.settings.items() if name != "micro_batch"}  # batches are the Trainer's
         return replace(part, settings=settings, workload={})
     word = _strategy_name(entries)
     stage = next((number for number in (1, 2, 3) if f"stage_{number}" in word), None)
     section = {
-        "stage": entries.whole("DeepSpeedStrategy.stage", least=0) or stage or 2,
+        "stage": entries.integer("DeepSpeedStrategy.stage", minimum=0) or stage or 2,
         "offload_optimizer.device": "cpu" if entries.flag("DeepSpeedStrategy.offload_optimizer") or "offload" in word else None,
         "offload_param.device": "cpu" if entries.flag("DeepSpeedStrategy.offload_parameters") or "3_offload" in word else None,
         "offload_optimizer.pin_memory": bool(entries.flag("DeepSpeedStrategy.pin_memory")),
@@ -222,10 +222,10 @@ def _deepspeed(entries: Entries) -> ParsedConfig:
 
 def _mesh(entries: Entries) -> ParsedConfig:
     """Settings of FSDP2 and tensor parallelism, as the module's ``configure_model`` applies them."""
-    nodes, devices, source = entries.whole("Trainer.num_nodes") or 1, _devices(entries), entries.source
+    nodes, devices, source = entries.integer("Trainer.num_nodes") or 1, _devices(entries), entries.source
     name = "ModelParallelStrategy"
-    settings: dict[str, KnobValue] = {"tp": entries.whole(f"{name}.tensor_parallel_size") or devices or 1}
-    settings["dp_shard"] = entries.whole(f"{name}.data_parallel_size") or nodes
+    settings: dict[str, KnobValue] = {"tp": entries.integer(f"{name}.tensor_parallel_size") or devices or 1}
+    settings["dp_shard"] = entries.integer(f"{name}.data_parallel_size") or nodes
     value = entries.get("fully_shard.reshard_after_forward")
     if isinstance(value, int) and not isinstance(value, bool):
         settings |= {"reshard_after_forward": "subgroup", "reshard_group_size": value}

@@ -93,7 +93,7 @@ def read(entries: Entries) -> ParsedConfig:
     """Settings that a configuration states; it runs on the devices that it is started on."""
     workload = _workload(entries)
     settings: dict[str, KnobValue] = {
-        "micro_batch": entries.whole("per_device_train_batch_size") or DEFAULT_MICRO_BATCH,
+        "micro_batch": entries.integer("per_device_train_batch_size") or DEFAULT_MICRO_BATCH,
         "recompute": "none" if entries.flag("disable_gradient_checkpointing") else "full",
         "compile": bool(entries.flag("torch_compile")),
     }
@@ -107,7 +107,7 @@ def read(entries: Entries) -> ParsedConfig:
     model = entries.get("model_name_or_path")
     return ParsedConfig(
         settings=settings, workload=workload, model=str(model) if model else None, spare=found.spare,
-        accumulation=entries.whole("gradient_accumulation_steps") or 1,
+        accumulation=entries.integer("gradient_accumulation_steps") or 1,
         devices=found.devices, stack=found.stack, entry_names={**SETTING_ENTRIES, **found.entry_names},
         findings=(*found.findings, *_unsupported_findings(entries, str(workload["train"]))),
     )  # fmt: skip
@@ -133,29 +133,29 @@ def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
 
 def _workload(entries: Entries) -> dict[str, int | str]:
     """Sequence length, precision, optimizer and what is trained."""
-    kind = entries.word({"lora": "lora", "full": "full", "freeze": "full", "oft": "lora"}, "finetuning_type") or "lora"
-    bits = entries.whole("quantization_bit")
+    kind = entries.choice({"lora": "lora", "full": "full", "freeze": "full", "oft": "lora"}, "finetuning_type") or "lora"
+    bits = entries.integer("quantization_bit")
     if kind == "lora" and bits is not None and bits <= 4:
         kind = "qlora"
     half = "bf16" if entries.flag("bf16") else "fp16" if entries.flag("fp16") else "fp32"
     found: dict[str, int | str] = {
         "train": kind,
         "precision": "bf16-true" if entries.flag("pure_bf16") else half,
-        "seq_len": entries.whole("cutoff_len") or DEFAULT_TOKENS,
+        "seq_len": entries.integer("cutoff_len") or DEFAULT_TOKENS,
         "optimizer": OPTIMIZERS.get(str(entries.get("optim") or "adamw_torch"), "adamw"),
     }
     if entries.flag("use_muon"):
         found["optimizer"] = "muon"
     if kind != "full":
-        found["lora_rank"] = entries.whole("lora_rank") or DEFAULT_RANK
+        found["lora_rank"] = entries.integer("lora_rank") or DEFAULT_RANK
     return found
 
 
 def _unsupported_findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
     """Findings on entries that no setting expresses."""
     source = entries.source
-    effects = {name: effect for name, effect in UNPRICED_ENTRIES.items() if effect and entries.on(name)}
-    if effect := entries.word(STAGES, "stage"):
+    effects = {name: effect for name, effect in UNPRICED_ENTRIES.items() if effect and entries.enabled(name)}
+    if effect := entries.choice(STAGES, "stage"):
         effects["stage"] = effect
     if entries.get("finetuning_type") == "freeze":
         effects["finetuning_type"] = (
@@ -164,7 +164,7 @@ def _unsupported_findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
     if entries.get("finetuning_type") == "oft":
         text = "finetuning_type: oft is priced as lora"
         yield finding("FMT-002", text, "measure it if it matters", source, "finetuning_type", about="oft")
-    if (bits := entries.whole("quantization_bit")) and bits > 4:
+    if (bits := entries.integer("quantization_bit")) and bits > 4:
         effects["quantization_bit"] = f"weights are stored in {bits} bits and priced in the compute type"
     if (method := entries.get("quantization_method")) not in (None, "bnb"):
         effects["quantization_method"] = f"weights are quantized by {method} and priced as by bitsandbytes"

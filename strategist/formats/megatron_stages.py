@@ -59,12 +59,12 @@ def cut(entries: Entries, source: Source, pp: int, layers: int) -> Cut:
     stage_list = entries.get(LIST)
     if stage_list is not None:
         return _cut_of_list(stage_layers(str(stage_list).split()[0], source), source, pp, layers)
-    stages = entries.whole(STAGES) or 1
+    stages = entries.integer(STAGES) or 1
     counts_ends = "embedding" in str(entries.get(PARTITION) or "")
-    counted = tuple(int(entries.on(name) or counts_ends) for name in COUNTED)
-    if layers_per_stage := entries.whole(LAYERS_PER_STAGE):
+    counted = tuple(int(entries.enabled(name) or counts_ends) for name in COUNTED)
+    if layers_per_stage := entries.integer(LAYERS_PER_STAGE):
         stages = max(1, (layers + sum(counted)) // (pp * layers_per_stage))
-    named = tuple(entries.whole(name) for name in NAMED)
+    named = tuple(entries.integer(name) for name in NAMED)
     if pp == 1 or not layers or not (any(counted) or any(named)):
         return Cut(stages=stages if pp > 1 else 1)
     name = next(name for name, value in zip(NAMED + COUNTED, named + counted, strict=True) if value)

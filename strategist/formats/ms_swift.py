@@ -100,7 +100,7 @@ def read(entries: Entries) -> ParsedConfig:
     if workload["train"] == "full" and workload["precision"] == "bf16" and not sharded:
         workload["precision"] = "bf16-true"
     return replace(
-        found, workload=workload, accumulation=entries.whole("gradient_accumulation_steps"),
+        found, workload=workload, accumulation=entries.integer("gradient_accumulation_steps"),
         findings=(*found.findings, *_findings(entries, str(workload["train"]))),
     )  # fmt: skip
 

@@ -44,9 +44,9 @@ class TrainingMode:
 def training_mode(entries: Entries) -> TrainingMode:
     """Training mode that a script's arguments set."""
     mode = KINDS.get(str(entries.get(*MODES) or "").lower(), "")
-    switch, rank = entries.flag(*SWITCHES), entries.whole(*RANKS, least=0)
+    switch, rank = entries.flag(*SWITCHES), entries.integer(*RANKS, minimum=0)
     four_bit_flags = [entries.flag(name) for name in FOUR_BITS if entries.has(name)]
-    bits = entries.whole(*BITS, least=0)
+    bits = entries.integer(*BITS, minimum=0)
     if not mode:
         adapts = switch if switch is not None else bool(rank)
         stated = switch is not None or bool(rank)
@@ -62,13 +62,13 @@ def training_mode(entries: Entries) -> TrainingMode:
 def training_findings(entries: Entries, mode: TrainingMode) -> Iterator[Diagnostic]:
     """Findings on adapters: a base whose type the script decides, and arguments that may freeze or quantize parameters."""
     source, do = entries.source, "give --train full, lora or qlora"
-    if (length := next((name for name in SEQUENCE if entries.has(name)), "")) and not entries.on("packing"):
+    if (length := next((name for name in SEQUENCE if entries.has(name)), "")) and not entries.enabled("packing"):
         text = f"{length}: sequences are not packed; each is priced at this maximum length"
         yield finding("FMT-003", text, "give --seq-len", source, length)
     if not mode.base_bits_stated:
         text = f"{mode.entry}: no argument states the bits of the base weights; 16 are assumed"
         yield finding("FMT-011", text, "give --train lora or qlora", source, mode.entry)
-    if mode.kind != "full" and (module_argument := next((name for name in WHOLE if entries.on(name)), "")):
+    if mode.kind != "full" and (module_argument := next((name for name in WHOLE if entries.enabled(name)), "")):
         text = f"{module_argument}: these modules are fully trained; the price leaves them out"
         yield finding("FMT-002", text, "measure it if it matters", source, module_argument, about=WHOLE[0])
     if not mode.kind:

@@ -90,8 +90,8 @@ def read(entries: Entries) -> ParsedConfig:
 
 def _degrees(entries: Entries) -> dict[str, int]:
     """Degrees of the axes; dp_shard is left out if it takes the remaining devices."""
-    found = {name: entries.whole(entry) or 1 for name, entry in PARALLEL.items() if name != "dp_shard"}
-    shards = entries.whole(PARALLEL["dp_shard"], least=-1)
+    found = {name: entries.integer(entry) or 1 for name, entry in PARALLEL.items() if name != "dp_shard"}
+    shards = entries.integer(PARALLEL["dp_shard"], minimum=-1)
     if shards == 0:
         entry = PARALLEL["dp_shard"]
         raise entries.source.error(entry, f"{entry} is 0: 1 or more is needed, or -1 for all that is left")
@@ -102,7 +102,7 @@ def _sharding(entries: Entries, degrees: dict[str, int]) -> dict[str, KnobValue]
     """Settings of FSDP and tensor parallelism besides their degrees."""
     usual = degrees["pp"] == 1
     words: dict[str, tuple[bool, bool]] = {"default": (usual, False), "always": (True, True), "never": (False, False)}
-    parameters, root = entries.word(words, "parallelism.fsdp_reshard_after_forward") or words["default"]
+    parameters, root = entries.choice(words, "parallelism.fsdp_reshard_after_forward") or words["default"]
     settings: dict[str, KnobValue] = {"reshard_after_forward": parameters, "reshard_root": root}
     sequence = entries.flag("parallelism.enable_sequence_parallel")
     unsharded = entries.flag("parallelism.disable_loss_parallel") or entries.flag("parallelism.enable_loss_parallel") is False
@@ -114,7 +114,7 @@ def _sharding(entries: Entries, degrees: dict[str, int]) -> dict[str, KnobValue]
 
 def _recompute(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str, KnobValue]:
     """Activation checkpointing. Before 0.3 the selective mode saved every second layer, unless its option selected operations."""
-    policy = entries.word(POLICY, "activation_checkpoint") or "selective"
+    policy = entries.choice(POLICY, "activation_checkpoint") or "selective"
     option = str(entries.get(OPTION) or ("op" if new else "2"))
     share = entries.get("activation_checkpoint.memory_budget")
     if policy == "budget":
@@ -148,15 +148,15 @@ def _kernels(entries: Entries, degrees: dict[str, int], new: bool, shape: ModelS
         settings["fullgraph"] = True
     overlapped = entries.flag("compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel")
     settings["async_tp"] = bool(overlapped) and degrees["tp"] > 1 and compiled
-    kernel = entries.word(WORDS["kernel"], "optimizer.implementation")
+    kernel = entries.choice(WORDS["kernel"], "optimizer.implementation")
     fused = entries.flag("optimizer.fused")
     settings["optimizer_kernel"] = kernel or ("foreach" if fused is False else "fused")
-    balance = entries.word(WORDS["balance"], "parallelism.context_parallel_load_balancer")
-    rotate = entries.word(WORDS["rotate"], "parallelism.context_parallel_rotate_method")
+    balance = entries.choice(WORDS["balance"], "parallelism.context_parallel_load_balancer")
+    rotate = entries.choice(WORDS["rotate"], "parallelism.context_parallel_rotate_method")
     if degrees["cp"] > 1:
         settings |= {"cp_attention": "flex" if new else "sdpa", "cp_load_balance": balance or "head_tail"}
         settings["cp_rotate"] = rotate or "allgather"
-    settings["reduce_dtype"] = entries.word(WORDS["dtype"], "training.mixed_precision_reduce") or "fp32"
+    settings["reduce_dtype"] = entries.choice(WORDS["dtype"], "training.mixed_precision_reduce") or "fp32"
     if shape is not None and shape.moe is not None:
         settings |= {"grouped_gemm": True, "expert_balance": "bias"}
     if entries.flag("optimizer.early_step_in_backward"):
@@ -166,12 +166,14 @@ def _kernels(entries: Entries, degrees: dict[str, int], new: bool, shape: ModelS
 
 def _pipeline(entries: Entries, pp: int, shape: ModelShape | None, findings: list[Diagnostic]) -> dict[str, KnobValue]:
     """The schedule and its stages per rank: the schedule's default, or the number that the layers per stage give."""
-    schedule = entries.word(SCHEDULES, "parallelism.pipeline_parallel_schedule") or "1f1b"
-    first, last = (entries.whole(f"parallelism.pipeline_parallel_{end}_stage_less_layers", least=0) for end in ("first", "last"))
+    schedule = entries.choice(SCHEDULES, "parallelism.pipeline_parallel_schedule") or "1f1b"
+    first, last = (
+        entries.integer(f"parallelism.pipeline_parallel_{end}_stage_less_layers", minimum=0) for end in ("first", "last")
+    )
     weights = (1 if first is None else first, 1 if last is None else last)
     stages = 2 if schedule in (*LOOPED, *V_SHAPED) else 1
     name = "parallelism.pipeline_parallel_layers_per_stage"
-    if layers_per_stage := entries.whole(name):
+    if layers_per_stage := entries.integer(name):
         if shape is not None:
             stages = max(1, ceil((shape.layers + sum(weights)) / layers_per_stage) // pp)
         else:
@@ -189,10 +191,10 @@ def _batches(entries: Entries, pp: int, findings: list[Diagnostic]) -> tuple[dic
     """
     if any(map(entries.has, (TOKENS, STEP_TOKENS, LENGTH))):
         return _token_batches(entries, pp)
-    local = entries.whole("training.local_batch_size") or 8
-    size = entries.whole("parallelism.pipeline_parallel_microbatch_size") or 1
-    micro_batches = entries.whole("parallelism.pipeline_parallel_microbatches", least=0)
-    global_batch = entries.whole("training.global_batch_size", least=-1)
+    local = entries.integer("training.local_batch_size") or 8
+    size = entries.integer("parallelism.pipeline_parallel_microbatch_size") or 1
+    micro_batches = entries.integer("parallelism.pipeline_parallel_microbatches", minimum=0)
+    global_batch = entries.integer("training.global_batch_size", minimum=-1)
     if pp > 1 and micro_batches is not None:
         size = max(1, local // (micro_batches or pp))
     if pp > 1 and local % size:
@@ -204,7 +206,7 @@ def _batches(entries: Entries, pp: int, findings: list[Diagnostic]) -> tuple[dic
     micro = size if pp > 1 else local
     if global_batch is None or global_batch < 1:
         return {"micro_batch": micro}, times
-    replicas, shards = (entries.whole(PARALLEL[name], least=-1) or -1 for name in ("dp_replicate", "dp_shard"))
+    replicas, shards = (entries.integer(PARALLEL[name], minimum=-1) or -1 for name in ("dp_replicate", "dp_shard"))
     if pp > 1 and shards > 0 and global_batch > local * shards * max(1, replicas):
         entry = "training.global_batch_size"
         message = f"{entry} is {global_batch}: the pipeline is filled and emptied several times a step"
@@ -218,18 +220,18 @@ def _token_batches(entries: Entries, pp: int) -> tuple[dict[str, int], int | Non
     The default is the micro-batch of a registered configuration of 0.3.0, which counts sequences, in tokens.
     """
     length = _seq_len(entries)
-    local, seq_len = entries.whole("training.local_batch_size"), entries.whole("training.seq_len")
+    local, seq_len = entries.integer("training.local_batch_size"), entries.integer("training.seq_len")
     entries.get("training.global_batch_size")
     default = local * seq_len if local and seq_len else DEFAULT_TOKENS
-    micro_batches = (entries.whole("parallelism.num_pp_microbatches") or 1) if pp > 1 else 1
+    micro_batches = (entries.integer("parallelism.num_pp_microbatches") or 1) if pp > 1 else 1
     found = {"micro_batch": _sequence_count(entries, TOKENS, length, default)}
-    if (entries.whole(STEP_TOKENS, least=-1) or -1) < 1:
+    if (entries.integer(STEP_TOKENS, minimum=-1) or -1) < 1:
         return found, micro_batches
     return found | {"global_batch": _sequence_count(entries, STEP_TOKENS, length)}, None
 
 
 def _sequence_count(entries: Entries, name: str, length: int, default: int = 0) -> int:
-    tokens = entries.whole(name) or default
+    tokens = entries.integer(name) or default
     if tokens % length:
         raise entries.source.error(
             name, f"{name} {tokens} is not a multiple of the {length} tokens of a sequence; change one of them"
@@ -238,13 +240,13 @@ def _sequence_count(entries: Entries, name: str, length: int, default: int = 0) 
 
 
 def _seq_len(entries: Entries) -> int:
-    return entries.whole(LENGTH, "training.seq_len") or 2048
+    return entries.integer(LENGTH, "training.seq_len") or 2048
 
 
 def _workload(entries: Entries) -> dict[str, Any]:
     """Precision, optimizer and sequence length."""
-    weights = entries.word(WORDS["dtype"], "training.dtype") or "fp32"
-    computed = entries.word(WORDS["dtype"], "training.mixed_precision_param") or "bf16"
+    weights = entries.choice(WORDS["dtype"], "training.dtype") or "fp32"
+    computed = entries.choice(WORDS["dtype"], "training.mixed_precision_param") or "bf16"
     found: dict[str, Any] = {"precision": "bf16-true" if weights == "bf16" else computed}
     found["seq_len"] = _seq_len(entries)
     names = entries.get("optimizer.name")
@@ -261,7 +263,7 @@ def _converters(entries: Entries, settings: dict[str, KnobValue], findings: list
     old = any(name in ("float8", "quantize.linear.float8") for name in converters)
     old |= bool(entries.flag("float8.enable_float8_linear")) | bool(entries.get("training.fp8_linear"))
     recipes = {"tensorwise": "tensorwise", "rowwise": "rowwise", "rowwise_with_gw_hp": "rowwise"}
-    recipe = entries.word(recipes, "Float8LinearConverter.recipe_name", "quantize.linear.float8.recipe_name")
+    recipe = entries.choice(recipes, "Float8LinearConverter.recipe_name", "quantize.linear.float8.recipe_name")
     gathered = entries.flag("quantize.linear.float8.enable_fsdp_float8_all_gather")
     if old or "Float8LinearConverter" in converters:
         settings["float8"] = recipe or ("tensorwise" if old else "rowwise")
@@ -272,14 +274,14 @@ def _converters(entries: Entries, settings: dict[str, KnobValue], findings: list
             findings.append(
                 finding("FMT-002", message, "the price is that of a plan without it", entries.source, "model.converters")
             )
-    rank = entries.whole("LoRAConverter.rank", "lora.rank")
+    rank = entries.integer("LoRAConverter.rank", "lora.rank")
     return {"train": "lora", "lora_rank": rank or 8} if "LoRAConverter" in converters or "lora" in converters else {}
 
 
 def _stack(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str, float | str | Loss]:
     """Fields of Stack: logits in chunks, and steps as CUDA graphs."""
     entries.get("loss")
-    chunks = entries.whole("loss.num_chunks") or 1
+    chunks = entries.integer("loss.num_chunks") or 1
     replayed = new and entries.flag("training.disable_cuda_graphs") is not True and degrees["pp"] == degrees["ep"] == 1
     found: dict[str, float | str | Loss] = {"graphs": "step"} if replayed else {}
     return {**found, "loss": replace(load_stack("torchtitan-2025").loss, chunks=float(chunks))} if chunks > 1 else found

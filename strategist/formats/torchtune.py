@@ -74,30 +74,30 @@ def read(entries: Entries) -> ParsedConfig:
         raise entries.source.error(MODEL, f"{law}; name a recipe that trains")
     name, train = _model(entries)
     settings: dict[str, KnobValue] = {
-        "tp": entries.whole("tensor_parallel_dim") or 1,
-        "cp": entries.whole("context_parallel_dim") or 1,
-        "dp_replicate": entries.whole("data_parallel_replicate_dim") or 1,
+        "tp": entries.integer("tensor_parallel_dim") or 1,
+        "cp": entries.integer("context_parallel_dim") or 1,
+        "dp_replicate": entries.integer("data_parallel_replicate_dim") or 1,
         "reshard_after_forward": entries.flag("fsdp_reshard_after_forward") is not False,
         "no_sync": False,
         "offload": "all" if entries.flag("fsdp_cpu_offload") else "none",
         "recompute": _recompute(entries),
         "activation_offload": bool(entries.flag("enable_activation_offloading")),
-        "compile": entries.on("compile", "compile.model"),
+        "compile": entries.enabled("compile", "compile.model"),
         "optimizer_in_backward": bool(entries.flag("optimizer_in_bwd")),
         "optimizer_kernel": "fused" if entries.flag("optimizer.fused") else "foreach",
     }
-    if micro := entries.whole("batch_size"):
+    if micro := entries.integer("batch_size"):
         settings["micro_batch"] = micro
-    if (shards := entries.whole("data_parallel_shard_dim", least=-1)) and shards > 0:
+    if (shards := entries.integer("data_parallel_shard_dim", minimum=-1)) and shards > 0:
         settings["dp_shard"] = shards
     if int(settings["cp"]) > 1:
         rotations = {name: name for name in ("allgather", "alltoall")}
-        settings["cp_rotate"] = entries.word(rotations, "context_parallel_rotate_method") or "allgather"
+        settings["cp_rotate"] = entries.choice(rotations, "context_parallel_rotate_method") or "allgather"
     workload = _workload(entries, train)
     settings["reduce_dtype"] = "fp32" if workload["precision"] == "fp32" else "bf16"
     return ParsedConfig(
         settings=settings, workload=workload, model=name, spare="" if "dp_shard" in settings else "dp_shard",
-        accumulation=entries.whole("gradient_accumulation_steps") or 1, entry_names=SETTING_ENTRIES,
+        accumulation=entries.integer("gradient_accumulation_steps") or 1, entry_names=SETTING_ENTRIES,
         findings=tuple(_findings(entries, train)),
         unstated=() if micro else ("micro_batch",),
     )  # fmt: skip
@@ -126,13 +126,13 @@ def _workload(entries: Entries, train: str) -> dict[str, int | str]:
     """Sequence length, precision, optimizer and what is trained."""
     found: dict[str, int | str] = {
         "train": train,
-        "precision": entries.word(PRECISIONS, "dtype") or "bf16-true",
+        "precision": entries.choice(PRECISIONS, "dtype") or "bf16-true",
         "optimizer": OPTIMIZERS.get(_component(entries, OPTIMIZER), "adamw"),
     }
-    if length := entries.whole(LENGTH, "dataset.max_seq_len"):
+    if length := entries.integer(LENGTH, "dataset.max_seq_len"):
         found["seq_len"] = length
     if train != "full":
-        found["lora_rank"] = entries.whole("model.lora_rank") or DEFAULT_RANK
+        found["lora_rank"] = entries.integer("model.lora_rank") or DEFAULT_RANK
     return found
 
 
@@ -162,7 +162,7 @@ def _findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
         ("model.use_dora", "adapters scale rows as well"),
         ("enable_fp8_training", "linears multiply in float8"),
     ):
-        if entries.on(name):
+        if entries.enabled(name):
             unpriced[name] = effect
     for name, effect in unpriced.items():
         yield unsupported_entry(source, name, effect)
