@@ -32,10 +32,10 @@ RIDDLE_WORDS = {
 """Words that no identifier of a finished package contains as a whole word."""
 FINISHED = (
     "strategist/report", "strategist/lint", "strategist/cards", "strategist/rules", "strategist/expr", "strategist/alternatives",
-    "strategist/bound", "strategist/planning/compare.py", "strategist/planning/explain.py", "strategist/planning/nearest.py",
-    "strategist/planning/planner.py", "strategist/planning/ranking.py", "strategist/planning/verdict.py",
+    "strategist/bound", "strategist/planning",
     "strategist/accuracy", "strategist/api", "strategist/cli", "strategist/executors", "strategist/files", "strategist/ledger",
     "strategist/profiles", "strategist/search", "strategist/tuner", "strategist/errors.py", "strategist/paths.py",
+    "strategist/launch", "strategist/formats/[!p]*.py", "strategist/formats/p[ar]*.py", "strategist/formats/python*.py",
     "runtime/strategist_runtime/*.py", "runtime/strategist_runtime/adapters", "runtime/strategist_runtime/compat",
     "runtime/strategist_runtime/data", "runtime/strategist_runtime/deck", "runtime/strategist_runtime/machine",
     "runtime/strategist_runtime/measure", "runtime/strategist_runtime/optimizers", "runtime/strategist_runtime/simulate",

@@ -40,11 +40,11 @@ def recognises(source: Source) -> bool:
 
 def read(entries: Entries) -> ParsedConfig:
     """Settings that a file states; the program decides model, sequence length, batches and optimizer."""
-    kind = entries.word(KINDS, "distributed_type") or "replicas"
+    kind = entries.choice(KINDS, "distributed_type") or "replicas"
     precision = _precision(entries)
-    unsaid = ["optimizer", "train", *(("precision",) if entries.get("mixed_precision") in (None, False, "no") else ())]
+    unstated = ["optimizer", "train", *(("precision",) if entries.get("mixed_precision") in (None, False, "no") else ())]
     settings: dict[str, KnobValue] = {"reduce_dtype": "fp32", "no_sync": True}
-    found = ParsedConfig(said=SETTING_ENTRIES)
+    found = ParsedConfig(entry_names=SETTING_ENTRIES)
     if kind == "fsdp":
         settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"
         found = _fsdp(entries)
@@ -53,15 +53,15 @@ def read(entries: Entries) -> ParsedConfig:
     elif kind == "megatron":
         found = _megatron(entries)
     else:
-        found = replace(found, spare="dp_replicate", settings={"dp_shard": 1}, unsaid=("recompute",))
+        found = replace(found, spare="dp_replicate", settings={"dp_shard": 1}, unstated=("recompute",))
     settings |= {**found.settings, **(_compiled(entries) if kind != "deepspeed" else {})}
     if entries.get("mixed_precision") == "fp8":
         settings["float8"] = "tensorwise"
-    devices = entries.whole("num_processes", least=-1)
+    devices = entries.integer("num_processes", minimum=-1)
     devices = 1 if entries.get("distributed_type") == "NO" else devices
-    unsaid += (name for name in (*found.unsaid, "micro_batch") if name not in settings or name == "recompute")
+    unstated += (name for name in (*found.unstated, "micro_batch") if name not in settings or name == "recompute")
     return replace(
-        found, settings=settings, workload={"precision": precision, **found.workload}, unsaid=tuple(dict.fromkeys(unsaid)),
+        found, settings=settings, workload={"precision": precision, **found.workload}, unstated=tuple(dict.fromkeys(unstated)),
         devices=devices if devices and devices > 0 else None, nearest=("reduce_dtype",) if precision == "fp16" else (),
         findings=(*found.findings, *_findings(entries)),
     )  # fmt: skip
@@ -87,30 +87,30 @@ def _precision(entries: Entries) -> str:
     if entries.flag("fp16"):
         return "fp16"
     value = entries.get("mixed_precision")
-    return "fp32" if value is False else entries.word(PRECISIONS, "mixed_precision") or "fp32"
+    return "fp32" if value is False else entries.choice(PRECISIONS, "mixed_precision") or "fp32"
 
 
-def _either(name: str) -> tuple[str, str]:
+def _both_names(name: str) -> tuple[str, str]:
     """Both names of an entry of FSDP's section: with the prefix ``fsdp_`` and without."""
     return f"{FSDP}_{name}", f"{FSDP.removesuffix('fsdp')}{name}"
 
 
 def _fsdp(entries: Entries) -> ParsedConfig:
     """Settings of FSDP, with the degrees of its device mesh."""
-    version = entries.whole(*_either("version")) or 1
+    version = entries.integer(*_both_names("version")) or 1
     settings: dict[str, KnobValue] = {
-        "offload": "all" if entries.flag(*_either("offload_params")) else "none",
-        "recompute": "full" if entries.flag(*_either("activation_checkpointing")) else "none",
-        "activation_offload": bool(entries.flag(*_either("activation_checkpointing_offload"))),
+        "offload": "all" if entries.flag(*_both_names("offload_params")) else "none",
+        "recompute": "full" if entries.flag(*_both_names("activation_checkpointing")) else "none",
+        "activation_offload": bool(entries.flag(*_both_names("activation_checkpointing_offload"))),
     }
     findings = list(_wrap_policy_findings(entries))
     spare = "dp_shard"
     if version == 2:
-        settings["reshard_after_forward"] = entries.flag(*_either("reshard_after_forward")) is not False
+        settings["reshard_after_forward"] = entries.flag(*_both_names("reshard_after_forward")) is not False
     else:
-        resharded, in_node = entries.word(STRATEGIES, *_either("sharding_strategy")) or (True, False)
+        resharded, in_node = entries.choice(STRATEGIES, *_both_names("sharding_strategy")) or (True, False)
         settings["reshard_after_forward"] = resharded is not False
-        processes, nodes = entries.whole("num_processes", least=-1) or 0, entries.whole("num_machines") or 1
+        processes, nodes = entries.integer("num_processes", minimum=-1) or 0, entries.integer("num_machines") or 1
         if resharded is None:
             spare, settings["dp_shard"] = "dp_replicate", 1
         elif in_node and processes > 0:
@@ -121,57 +121,59 @@ def _fsdp(entries: Entries) -> ParsedConfig:
     if entries.has("parallelism_config"):
         spare = ""
         for name, entry in DEGREES.items():
-            settings[name] = entries.whole(f"{PARALLELISM}_{entry}") or 1
-        if ulysses := entries.whole(f"{PARALLELISM}_sp_size"):
+            settings[name] = entries.integer(f"{PARALLELISM}_{entry}") or 1
+        if ulysses := entries.integer(f"{PARALLELISM}_sp_size"):
             settings["cp"] = max(ulysses, int(settings["cp"]))
-        settings["cp_rotate"] = entries.word(
+        settings["cp_rotate"] = entries.choice(
             {"allgather": "allgather", "alltoall": "alltoall"}, f"{PARALLELISM}_cp_comm_strategy"
         ) or ("allgather")
         if version == 1:
             message = "parallelism_config needs fsdp_version 2"
             findings.append(finding("FMT-004", message, "set fsdp_version to 2", entries.source, f"{PARALLELISM}_tp_size"))
-    return ParsedConfig(settings=settings, spare=spare, said=SETTING_ENTRIES, findings=tuple(findings))
+    return ParsedConfig(settings=settings, spare=spare, entry_names=SETTING_ENTRIES, findings=tuple(findings))
 
 
 def _wrap_policy_findings(entries: Entries) -> Iterator[Diagnostic]:
     """Findings on the auto-wrap policy, the unit of all-gathers; default NO_WRAP (FullyShardedDataParallelPlugin)."""
-    names = _either("auto_wrap_policy")
+    names = _both_names("auto_wrap_policy")
     policy = str(entries.get(*names) or "NO_WRAP").upper()
-    where = entries.named(*names)
+    entry_name = entries.present_name(*names)
     if policy not in ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"):
         known = "TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP"
-        raise entries.source.error(where, f"{where} is {entries.get(*names)}: {known} is needed")
+        raise entries.source.error(entry_name, f"{entry_name} is {entries.get(*names)}: {known} is needed")
     if policy == "NO_WRAP":
-        message = f"{where} NO_WRAP: all layers are gathered at once"
-        yield finding("FMT-002", message, "set TRANSFORMER_BASED_WRAP; the price is that of layer by layer", entries.source, where)
+        message = f"{entry_name} NO_WRAP: all layers are gathered at once"
+        yield finding(
+            "FMT-002", message, "set TRANSFORMER_BASED_WRAP; the price is that of layer by layer", entries.source, entry_name
+        )
     if policy == "SIZE_BASED_WRAP":
-        message = f"{where} SIZE_BASED_WRAP: layers are gathered together by size"
-        yield finding("FMT-002", message, "the price is that of layer by layer", entries.source, where)
+        message = f"{entry_name} SIZE_BASED_WRAP: layers are gathered together by size"
+        yield finding("FMT-002", message, "the price is that of layer by layer", entries.source, entry_name)
 
 
 def _deepspeed(entries: Entries, precision: str) -> ParsedConfig:
     """Settings of DeepSpeed, from its own config file or from inline entries, which accelerate's plugin turns into one."""
     if found := deepspeed_of(entries, f"{ZERO}.deepspeed_config_file", precision):
-        return replace(found, said={**SETTING_ENTRIES, **found.said})
-    stage = entries.whole(f"{ZERO}.zero_stage", least=0)
+        return replace(found, entry_names={**SETTING_ENTRIES, **found.entry_names})
+    stage = entries.integer(f"{ZERO}.zero_stage", minimum=0)
     inline = {
         "zero_optimization.stage": DEFAULT_STAGE if stage is None else stage,
         "zero_optimization.offload_optimizer.device": entries.get(f"{ZERO}.offload_optimizer_device"),
         "zero_optimization.offload_param.device": entries.get(f"{ZERO}.offload_param_device"),
-        "gradient_accumulation_steps": entries.whole(f"{ZERO}.gradient_accumulation_steps"),
+        "gradient_accumulation_steps": entries.integer(f"{ZERO}.gradient_accumulation_steps"),
     }
-    said = {**SETTING_ENTRIES, "reshard_after_forward": f"{ZERO}.zero_stage", "offload": f"{ZERO}.offload_optimizer_device"}
-    return replace(deepspeed_with(inline, precision), said=said)
+    entry_names = {**SETTING_ENTRIES, "reshard_after_forward": f"{ZERO}.zero_stage", "offload": f"{ZERO}.offload_optimizer_device"}
+    return replace(deepspeed_with(inline, precision), entry_names=entry_names)
 
 
 def _megatron(entries: Entries) -> ParsedConfig:
     """Settings of Megatron-LM; its kernels are priced as those of transformers."""
-    pp = entries.whole(f"{MEGATRON}_pp_degree") or 1
+    pp = entries.integer(f"{MEGATRON}_pp_degree") or 1
     settings: dict[str, KnobValue] = {
-        "tp": entries.whole(f"{MEGATRON}_tp_degree") or 1,
+        "tp": entries.integer(f"{MEGATRON}_tp_degree") or 1,
         "pp": pp,
-        "cp": entries.whole(f"{MEGATRON}_context_parallel_size") or 1,
-        "ep": entries.whole(f"{MEGATRON}_expert_model_parallel_size") or 1,
+        "cp": entries.integer(f"{MEGATRON}_context_parallel_size") or 1,
+        "ep": entries.integer(f"{MEGATRON}_expert_model_parallel_size") or 1,
         "sequence_parallel": bool(entries.flag(f"{MEGATRON}_sequence_parallelism")),
         "recompute": "selective" if entries.flag(f"{MEGATRON}_recompute_activations") else "none",
         "reshard_after_forward": False,
@@ -179,16 +181,16 @@ def _megatron(entries: Entries) -> ParsedConfig:
     settings["sequence_parallel"] = bool(settings["sequence_parallel"]) and settings["tp"] != 1
     shards = entries.flag(f"{MEGATRON}_use_distributed_optimizer")
     message = "distributed_type MEGATRON_LM: Megatron-LM's own kernels train"
-    told = finding("FMT-002", message, "they are priced as those of transformers", entries.source, "distributed_type")
-    said = {"tp": f"{MEGATRON}_tp_degree", "pp": f"{MEGATRON}_pp_degree"}
+    kernels_finding = finding("FMT-002", message, "they are priced as those of transformers", entries.source, "distributed_type")
+    entry_names = {"tp": f"{MEGATRON}_tp_degree", "pp": f"{MEGATRON}_pp_degree"}
     return ParsedConfig(
-        settings=settings, spare="dp_shard" if shards else "dp_replicate", said=said,
-        accumulation=entries.whole(f"{MEGATRON}_num_micro_batches"), findings=(told,),
+        settings=settings, spare="dp_shard" if shards else "dp_replicate", entry_names=entry_names,
+        accumulation=entries.integer(f"{MEGATRON}_num_micro_batches"), findings=(kernels_finding,),
     )  # fmt: skip
 
 
 def _compiled(entries: Entries) -> Mapping[str, Any]:
-    """Settings of TorchDynamo; regional compilation (of layers) and whole-model compilation count alike."""
+    """Settings of TorchDynamo; regional compilation (of layers) and whole-model compilation have the same price."""
     backend = str(entries.get(f"{DYNAMO}_backend", "dynamo_config.backend", "dynamo_backend") or "NO").upper()
     graph = entries.flag(f"{DYNAMO}_use_fullgraph", "dynamo_config.use_fullgraph")
     return {"compile": backend != "NO", "fullgraph": bool(graph) and backend != "NO"}
@@ -232,7 +234,7 @@ IGNORED_ENTRIES = (
     *(name for entry in (
         "cpu_ram_efficient_loading", "state_dict_type", "sync_module_states", "use_orig_params", "transformer_layer_cls_to_wrap",
         "min_num_params",
-    ) for name in _either(entry)),
+    ) for name in _both_names(entry)),
 )  # fmt: skip
 
 FORMAT = Format(

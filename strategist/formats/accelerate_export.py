@@ -37,13 +37,13 @@ STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The config file, and a script that starts a training with it."""
     data, notes = configuration(plan), setting_notes(plan, reasons)
-    placed = {entry: notes[name] for entry, name in REMARKS.items() if name in notes}
-    others = tuple(text for name, text in notes.items() if name not in REMARKS.values() or not _holds(data, name))
-    head = heading((*header_lines(plan), *others))
-    config = File(name=CONFIG, text=head + yaml_text(data, placed))
+    remarks = {entry: notes[name] for entry, name in REMARKS.items() if name in notes}
+    other_notes = tuple(text for name, text in notes.items() if name not in REMARKS.values() or not _holds(data, name))
+    head = heading((*header_lines(plan), *other_notes))
+    config = File(name=CONFIG, text=head + yaml_text(data, remarks))
     variables = {**environment(plan), STEPS: str(plan.accumulation)}
-    place = (f"--machine_rank={NODE_RANK}", f"--main_process_ip={MASTER_ADDR}", f"--main_process_port={MASTER_PORT}")
-    command = ("accelerate", "launch", *(map(Shell, place) if plan.cluster.nodes > 1 else ()), "--config_file", CONFIG, SCRIPT)
+    rendezvous = (f"--machine_rank={NODE_RANK}", f"--main_process_ip={MASTER_ADDR}", f"--main_process_port={MASTER_PORT}")
+    command = ("accelerate", "launch", *(map(Shell, rendezvous) if plan.cluster.nodes > 1 else ()), "--config_file", CONFIG, SCRIPT)
     start = start_script(plan, command, about=header_lines(plan), environment=variables)
     files = (config, File(name="train.sh", text=start, runs=True))
     return ExportedFiles(files=files, command=("bash", "train.sh"), needs=tuple(_needs(plan)), user_files=(SCRIPT,))

@@ -39,50 +39,52 @@ def split(command: Command) -> tuple[Command, Command] | None:
     A settings file that follows the program becomes its ``--config``, TRL's ``--accelerate_config`` becomes ``--config_file``. If
     no word can be identified as the program, both parts have all words.
     """
-    words = tuple(_without_quotes(command.words))
+    words = tuple(_unquoted_words(command.words))
     texts = [word.text for word in words]
-    if (at := next((index for index in range(len(texts)) if _trains(texts[index : index + 2])), None)) is not None:
-        return _of_trl(command, words[at:]) if texts[0] not in SHOWS else None
-    start = next((index for index in range(len(texts)) if _launches(texts[index : index + 2])), None)
+    if (program_index := next((index for index in range(len(texts)) if _starts_trl(texts[index : index + 2])), None)) is not None:
+        return _split_trl(command, words[program_index:]) if texts[0] not in SHOWS else None
+    start = next((index for index in range(len(texts)) if _starts_accelerate(texts[index : index + 2])), None)
     if start is None or texts[0] in SHOWS:
         return None
     words = words[start:]
-    at = _program(texts[start:])
-    if at is None:
+    program_index = _program_index(texts[start:])
+    if program_index is None:
         return replace(command, words=words), replace(command, words=words)
-    program, after = words[at], words[at + 1 :]
-    if after and after[0].text.endswith(CONFIGS):
-        after = (replace(after[0], text="--config"), *after)
-    return replace(command, words=words[:at]), replace(command, words=(program, *after))
+    program, following = words[program_index], words[program_index + 1 :]
+    if following and following[0].text.endswith(CONFIGS):
+        following = (replace(following[0], text="--config"), *following)
+    return replace(command, words=words[:program_index]), replace(command, words=(program, *following))
 
 
-def _trains(texts: Sequence[str]) -> bool:
+def _starts_trl(texts: Sequence[str]) -> bool:
     return PurePosixPath(texts[0]).name == _TRL and len(texts) > 1 and texts[1].isidentifier() and texts[1] not in _NO_TRAINING
 
 
-def _of_trl(command: Command, words: Sequence[Word]) -> tuple[Command, Command]:
+def _split_trl(command: Command, words: Sequence[Word]) -> tuple[Command, Command]:
     parts: tuple[list[Word], list[Word]] = ([], list(words[:2]))
-    passed = False
+    is_launcher_option = False
     for word in words[2:]:
         if word.text.startswith("-"):
-            passed = _PASSED.match(word.text) is not None
-        parts[0 if passed else 1].append(replace(word, text=word.text.replace("--accelerate_config", "--config_file", 1)))
+            is_launcher_option = _PASSED.match(word.text) is not None
+        parts[0 if is_launcher_option else 1].append(
+            replace(word, text=word.text.replace("--accelerate_config", "--config_file", 1))
+        )
     return replace(command, words=tuple(parts[0])), replace(command, words=tuple(parts[1]))
 
 
-def _without_quotes(words: Sequence[Word]) -> Iterator[Word]:
+def _unquoted_words(words: Sequence[Word]) -> Iterator[Word]:
     """The words; a quoted ``accelerate launch`` command is split into its own words."""
     for word in words:
         inner = word.text.split() if mentions_accelerate(word.text) else [word.text]
         yield from (replace(word, text=text) for text in inner)
 
 
-def _launches(texts: Sequence[str]) -> bool:
+def _starts_accelerate(texts: Sequence[str]) -> bool:
     name = PurePosixPath(texts[0]).name
     return name in ("accelerate-launch", "accelerate.commands.launch") or (name == "accelerate" and texts[1:] == ["launch"])
 
 
-def _program(texts: Sequence[str]) -> int | None:
+def _program_index(texts: Sequence[str]) -> int | None:
     """Index of the program: a Python file, a module, or the first word that is not an option or option's value; None without
     one.
     """

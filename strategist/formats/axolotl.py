@@ -74,32 +74,32 @@ SETTING_ENTRIES = {
 
 def recognises(source: Source) -> bool:
     """Whether a source is Axolotl's: it has ``base_model``, and one of Axolotl's own names for batches, sequences or data."""
-    own = ("sequence_len", "micro_batch_size", "sample_packing", "chat_template", "datasets", "num_epochs")
-    return source.language == "yaml" and source.has("base_model") and any(source.has(name) for name in own)
+    axolotl_names = ("sequence_len", "micro_batch_size", "sample_packing", "chat_template", "datasets", "num_epochs")
+    return source.language == "yaml" and source.has("base_model") and any(source.has(name) for name in axolotl_names)
 
 
 def read(entries: Entries) -> ParsedConfig:
     """Settings that a configuration states; it runs on the devices that it is started on."""
     precision = _precision(entries)
-    part = deepspeed_of(entries, "deepspeed", precision)
-    sharded = part or _fsdp(entries)
-    plain = part is None and sharded.spare == "dp_replicate"
-    workload = _workload(entries, precision, plain)
+    deepspeed = deepspeed_of(entries, "deepspeed", precision)
+    sharded = deepspeed or _fsdp(entries)
+    is_ddp = deepspeed is None and sharded.spare == "dp_replicate"
+    workload = _workload(entries, precision, is_ddp)
     settings: dict[str, KnobValue] = {
         **sharded.settings,
-        "micro_batch": entries.whole("micro_batch_size") or 1,
-        "tp": entries.whole("tensor_parallel_size") or sharded.settings.get("tp", 1),
-        "cp": entries.whole("context_parallel_size", "sequence_parallel_degree") or sharded.settings.get("cp", 1),
+        "micro_batch": entries.integer("micro_batch_size") or 1,
+        "tp": entries.integer("tensor_parallel_size") or sharded.settings.get("tp", 1),
+        "cp": entries.integer("context_parallel_size", "sequence_parallel_degree") or sharded.settings.get("cp", 1),
         "compile": entries.get("torch_compile") not in (None, False),
         **_recompute(entries),
     }
     if "reduce_dtype" not in settings:
-        whole = workload["precision"] == "fp32" or (plain and workload["precision"] != "bf16-true")
-        settings["reduce_dtype"] = "fp32" if whole else "bf16"
-    if not plain:
+        reduces_in_fp32 = workload["precision"] == "fp32" or (is_ddp and workload["precision"] != "bf16-true")
+        settings["reduce_dtype"] = "fp32" if reduces_in_fp32 else "bf16"
+    if not is_ddp:
         _degrees(entries, settings)
-    accumulation = entries.whole("gradient_accumulation_steps")
-    if accumulation is None and (batch := entries.whole("batch_size")):
+    accumulation = entries.integer("gradient_accumulation_steps")
+    if accumulation is None and (batch := entries.integer("batch_size")):
         workload["global_batch"] = batch
     model = entries.get("base_model")
     findings = (*sharded.findings, *_unsupported_findings(entries, str(workload["train"])))
@@ -107,22 +107,22 @@ def read(entries: Entries) -> ParsedConfig:
         settings=settings, workload=workload, model=str(model) if model else None,
         spare="" if sharded.spare in settings else sharded.spare,
         accumulation=accumulation or (None if "global_batch" in workload else 1),
-        stack=sharded.stack, said={**SETTING_ENTRIES, **sharded.said}, findings=findings,
+        stack=sharded.stack, entry_names={**SETTING_ENTRIES, **sharded.entry_names}, findings=findings,
     )  # fmt: skip
 
 
 def _degrees(entries: Entries, settings: dict[str, KnobValue]) -> None:
     """Writes the stated data-parallel degrees into ``settings``; without one, dp_shard takes the remaining ranks."""
     for name, entry in (("dp_shard", "dp_shard_size"), ("dp_replicate", "dp_replicate_size")):
-        number = entries.whole(entry, least=-1)
+        number = entries.integer(entry, minimum=-1)
         if number and number > 0:
             settings[name] = number
 
 
 def _fsdp(entries: Entries) -> ParsedConfig:
     """Settings of FSDP's section, by names with or without the prefix ``fsdp_``; DDP without a section."""
-    said = any(entries.has(name) for name in (FSDP, "fsdp", "dp_shard_size")) and entries.get("fsdp") not in (False, [])
-    if not said:
+    has_fsdp = any(entries.has(name) for name in (FSDP, "fsdp", "dp_shard_size")) and entries.get("fsdp") not in (False, [])
+    if not has_fsdp:
         return ParsedConfig(settings={"no_sync": True}, spare="dp_replicate")
     words = {str(word) for word in entries.get("fsdp") or ()} if isinstance(entries.get("fsdp"), list) else set()
     strategy = str(entries.get(f"{FSDP}.sharding_strategy", f"{FSDP}.fsdp_sharding_strategy") or "FULL_SHARD")
@@ -140,22 +140,22 @@ def _fsdp(entries: Entries) -> ParsedConfig:
 def _recompute(entries: Entries) -> dict[str, KnobValue]:
     """Whether layers are recomputed, and whether their inputs are offloaded to the host."""
     kinds = {"true": True, "false": False, "offload": True, "offload_disk": True, "unsloth": True}
-    again = entries.word(kinds, "gradient_checkpointing") or entries.flag(
+    recompute = entries.choice(kinds, "gradient_checkpointing") or entries.flag(
         f"{FSDP}.activation_checkpointing", f"{FSDP}.fsdp_activation_checkpointing"
     )
-    moved = str(entries.get("gradient_checkpointing")).startswith("offload") or entries.get("activation_offloading") not in (
+    offloads = str(entries.get("gradient_checkpointing")).startswith("offload") or entries.get("activation_offloading") not in (
         None, False,
     )  # fmt: skip
-    return {"recompute": "full" if again else "none", "activation_offload": moved}
+    return {"recompute": "full" if recompute else "none", "activation_offload": offloads}
 
 
 def _precision(entries: Entries) -> str:
     """Compute dtype; bf16 is ``auto`` if it is not stated, and fp16 turns it off (utils/config: ``resolve_dtype``)."""
-    half = entries.word({"true": True, "false": False, "full": True}, "bf16", "bfloat16")
-    said, fp16 = entries.source.entries.get("bf16"), entries.flag("fp16", "float16")
-    if half is None and (said is None or said.value == "auto"):
-        half = not fp16  # fp16 takes the place of bf16 on devices that lack it
-    return "bf16" if half else "fp16" if fp16 else "fp32"
+    bf16 = entries.choice({"true": True, "false": False, "full": True}, "bf16", "bfloat16")
+    bf16_entry, fp16 = entries.source.entries.get("bf16"), entries.flag("fp16", "float16")
+    if bf16 is None and (bf16_entry is None or bf16_entry.value == "auto"):
+        bf16 = not fp16  # fp16 takes the place of bf16 on devices that lack it
+    return "bf16" if bf16 else "fp16" if fp16 else "fp32"
 
 
 def _workload(entries: Entries, precision: str, plain: bool) -> dict[str, int | str]:
@@ -167,34 +167,34 @@ def _workload(entries: Entries, precision: str, plain: bool) -> dict[str, int | 
     if precision == "bf16" and train == "full" and plain:
         precision = "bf16-true"
     found: dict[str, int | str] = {
-        "train": train, "precision": precision, "seq_len": entries.whole("sequence_len") or DEFAULT_TOKENS,
+        "train": train, "precision": precision, "seq_len": entries.integer("sequence_len") or DEFAULT_TOKENS,
         "optimizer": OPTIMIZERS.get(str(entries.get("optimizer") or "adamw_torch_fused"), "adamw"),
     }  # fmt: skip
     if train != "full":
-        found["lora_rank"] = entries.whole("lora_r") or DEFAULT_RANK
+        found["lora_rank"] = entries.integer("lora_r") or DEFAULT_RANK
     return found
 
 
 def _unsupported_findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
     """Findings on entries that no setting expresses."""
     source = entries.source
-    told = {name: what for name, what in UNPRICED_ENTRIES.items() if entries.on(name)}
-    if (entries.whole("expert_parallel_size") or 1) > 1:
-        told["expert_parallel_size"] = "experts are dealt to ranks beside FSDP"
+    effects = {name: effect for name, effect in UNPRICED_ENTRIES.items() if entries.enabled(name)}
+    if (entries.integer("expert_parallel_size") or 1) > 1:
+        effects["expert_parallel_size"] = "experts are dealt to ranks beside FSDP"
     optimizer = str(entries.get("optimizer") or "adamw_torch_fused")
     if optimizer not in OPTIMIZERS:
-        told["optimizer"] = f"{optimizer} is priced as AdamW"
+        effects["optimizer"] = f"{optimizer} is priced as AdamW"
     modules = entries.get("lora_target_modules")
     on_all = (
         entries.flag("lora_target_linear") or modules == "all-linear" or (isinstance(modules, list) and set(modules) >= LINEARS)
     )
     if train != "full" and not on_all:
-        told["adapter"] = "adapters are priced as on all linears"
+        effects["adapter"] = "adapters are priced as on all linears"
     plugins = [str(name) for name in entries.get("plugins") or ()]
     if any("cut_cross_entropy" in name or "liger" in name.lower() for name in plugins):
-        told["plugins"] = "logits are never whole, and are priced as whole"
-    for name, what in told.items():
-        yield unsupported_entry(source, name, what)
+        effects["plugins"] = "logits are never whole, and are priced as whole"
+    for name, effect in effects.items():
+        yield unsupported_entry(source, name, effect)
     if not any([entries.flag("sample_packing", "pretraining_sample_concatenation"), entries.flag("pad_to_sequence_len")]):
         text = "sequences are not packed; each is priced at sequence_len tokens"
         yield finding("FMT-003", text, "write sample_packing: true, or give --seq-len", source, "sequence_len")
@@ -203,7 +203,7 @@ def _unsupported_findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The configuration, and a script that starts a training with it."""
     notes = setting_notes(plan, reasons)
-    remarks = {said: notes[name] for name, said in SETTING_ENTRIES.items() if name in notes}
+    remarks = {entry: notes[name] for name, entry in SETTING_ENTRIES.items() if name in notes}
     config = _config(plan)
     model, data = config["base_model"], config["datasets"][0]["path"]
     needs = (

@@ -53,21 +53,23 @@ def toml_text(data: Mapping[str, Mapping[str, Any]], remarks: Mapping[str, str] 
     """Sections of values as TOML; ``remarks`` by ``section.key``."""
     sections = []
     for section, values in data.items():
-        lines = [_with_remark(f"{key} = {_toml(value)}", (remarks or {}).get(f"{section}.{key}")) for key, value in values.items()]
+        lines = [
+            _with_remark(f"{key} = {_toml_value(value)}", (remarks or {}).get(f"{section}.{key}")) for key, value in values.items()
+        ]
         sections.append("\n".join([f"[{section}]", *lines]) + "\n")
     return "\n".join(sections)
 
 
-def _toml(value: Any) -> str:
+def _toml_value(value: Any) -> str:
     """A value as TOML."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key} = {_toml_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return f'"{"".join(map(_letter, value))}"' if isinstance(value, str) else json.dumps(value)
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
+    return f'"{"".join(map(_toml_character, value))}"' if isinstance(value, str) else json.dumps(value)
 
 
-def _letter(letter: str) -> str:
+def _toml_character(letter: str) -> str:
     """A character of a TOML string; quotes, backslashes and characters outside printable ASCII are escaped."""
     return letter if " " <= letter <= "~" and letter not in '"\\' else f"\\U{ord(letter):08x}"
 
@@ -111,9 +113,16 @@ def script(
     """
     exports = [f"export {name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
     lines = [_with_remark("  " + shell_words(words), note) for words, note in arguments]
-    rest = () if REMAINING_ARGUMENTS in command else (REMAINING_ARGUMENTS,)
-    held, given = (["arguments=(", *lines, ")"], (Shell('"${arguments[@]}"'),)) if lines else ([], ())
-    body = ["set -euo pipefail", OWN_FOLDER, *first, *exports, *held, f"exec {shell_words((*command, *given, *rest))}"]
+    remaining_arguments = () if REMAINING_ARGUMENTS in command else (REMAINING_ARGUMENTS,)
+    array, array_words = (["arguments=(", *lines, ")"], (Shell('"${arguments[@]}"'),)) if lines else ([], ())
+    body = [
+        "set -euo pipefail",
+        OWN_FOLDER,
+        *first,
+        *exports,
+        *array,
+        f"exec {shell_words((*command, *array_words, *remaining_arguments))}",
+    ]
     return "#!/usr/bin/env bash\n" + heading(about) + "\n".join(body) + "\n"
 
 

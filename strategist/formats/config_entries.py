@@ -25,11 +25,11 @@ class Entries:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.open: dict[str, str] = {}
-        self._taken: set[str] = set()
+        self._read: set[str] = set()
 
     def get(self, *names: str) -> Any:
         """The value as it is written."""
-        self._taken.update(names)
+        self._read.update(names)
         for name in names:
             value = self.source.entries[name].value if name in self.source.entries else None
             if isinstance(value, str) and "$" in value and self.source.language in ("command", "yaml"):
@@ -38,33 +38,35 @@ class Entries:
                 return value
         return None
 
-    def whole(self, *names: str, least: int = 1) -> int | None:
+    def integer(self, *names: str, minimum: int = 1) -> int | None:
         """A whole number.
 
         Raises:
-            FileError: the value is not a whole number, or is less than ``least``.
+            FileError: the value is not a whole number, or is less than ``minimum``.
         """
-        value = self._one(*names)
+        value = self._first_word(*names)
         if value is None:
             return None
-        number = _whole(value)
-        if number is None or number < least:
+        number = _integer(value)
+        if number is None or number < minimum:
             raise self.source.error(
-                self.named(*names), f"{self.named(*names)} is {value!r}: a whole number from {least} on is needed"
+                self.present_name(*names), f"{self.present_name(*names)} is {value!r}: a whole number from {minimum} on is needed"
             )
         return number
 
-    def real(self, *names: str) -> float | None:
+    def number(self, *names: str) -> float | None:
         """A number.
 
         Raises:
             FileError: the value is not a number.
         """
-        value = self._one(*names)
+        value = self._first_word(*names)
         try:
             return None if value is None else float(value)
         except (TypeError, ValueError, OverflowError):
-            raise self.source.error(self.named(*names), f"{self.named(*names)} is {value!r}: a number is needed") from None
+            raise self.source.error(
+                self.present_name(*names), f"{self.present_name(*names)} is {value!r}: a number is needed"
+            ) from None
 
     def flag(self, *names: str) -> bool | None:
         """True or false.
@@ -72,38 +74,38 @@ class Entries:
         Raises:
             FileError: the value is neither.
         """
-        value = self._one(*names)
+        value = self._first_word(*names)
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
         if value is not None and not isinstance(value, bool):
-            raise self.source.error(self.named(*names), f"{self.named(*names)} is {value!r}: true or false is needed")
+            raise self.source.error(self.present_name(*names), f"{self.present_name(*names)} is {value!r}: true or false is needed")
         return value
 
-    def on(self, *names: str) -> bool:
+    def enabled(self, *names: str) -> bool:
         """Whether an entry is there and not off; a flag needs no value."""
         return self.get(*names) not in OFF
 
-    def word(self, words: Mapping[str, Value], *names: str) -> Value | None:
-        """The value that ``words`` maps the entry's word to.
+    def choice(self, choices: Mapping[str, Value], *names: str) -> Value | None:
+        """The value that ``choices`` maps the entry's word to.
 
         Raises:
-            FileError: ``words`` does not have the word.
+            FileError: ``choices`` does not have the word.
         """
-        value = self._one(*names)
+        value = self._first_word(*names)
         if value is None:
             return None
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if text not in words:
-            known = ", ".join(filter(None, words))
-            raise self.source.error(self.named(*names), f"{self.named(*names)} is {text}: one of {known} is needed")
-        return words[text]
+        if text not in choices:
+            known = ", ".join(filter(None, choices))
+            raise self.source.error(self.present_name(*names), f"{self.present_name(*names)} is {text}: one of {known} is needed")
+        return choices[text]
 
-    def _one(self, *names: str) -> Any:
+    def _first_word(self, *names: str) -> Any:
         """The value; on a command line its first word, because further words may be other arguments."""
         value = self.get(*names)
         return value.split()[0] if isinstance(value, str) and value.strip() and self.source.language == "command" else value
 
-    def named(self, *names: str) -> str:
+    def present_name(self, *names: str) -> str:
         """The first of the names that has an entry; the first name if none has."""
         return next((name for name in names if name in self.source.entries), names[0])
 
@@ -111,18 +113,18 @@ class Entries:
         """Whether each name is an entry or has entries below it."""
         return self.source.has(*names)
 
-    def told(self) -> Iterator[Diagnostic]:
+    def open_findings(self) -> Iterator[Diagnostic]:
         """Findings on values that are known only at run time."""
         for name, value in self.open.items():
             text = f"{name} is {value}, which is known only where the file runs: the program's default is assumed"
             yield finding("FMT-011", text, "write the value, or give it as an option", self.source, name)
 
-    def left(self) -> Iterator[Entry]:
+    def unread(self) -> Iterator[Entry]:
         """Entries that were not read."""
-        return (entry for name, entry in self.source.entries.items() if name not in self._taken)
+        return (entry for name, entry in self.source.entries.items() if name not in self._read)
 
 
-def _whole(value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     if isinstance(value, str):
         try:
             value = float(value) if not value.lstrip("+-").isdigit() else int(value)

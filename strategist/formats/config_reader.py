@@ -28,8 +28,8 @@ MAX_SHOWN_FLAGS = 4
 LEAST_LIKENESS = 0.75
 """Least likeness of a name that a finding suggests (difflib's ratio): a letter or two differ, not the meaning."""
 
-OWN_NAME = "it is an argument of the script, or a misspelling that ends the run"
-STRANGE_NAME = "correct or remove it: the program may ignore it silently"
+SCRIPT_ARGUMENT_ADVICE = "it is an argument of the script, or a misspelling that ends the run"
+UNKNOWN_NAME_ADVICE = "correct or remove it: the program may ignore it silently"
 
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 """Values of entries that state nothing."""
@@ -62,7 +62,7 @@ def parse_config(source: Source, chosen: Format) -> ParsedConfig:
 def _parsed(source: Source, chosen: Format, script: Source) -> ParsedConfig:
     entries = Entries(source)
     found = chosen.read(entries)
-    findings = (*found.findings, *entries.told(), *_entry_findings(entries, chosen), *_unread(script, chosen))
+    findings = (*found.findings, *entries.open_findings(), *_entry_findings(entries, chosen), *_unread(script, chosen))
     return replace(found, findings=findings, unresolved=tuple(entries.open))
 
 
@@ -70,9 +70,9 @@ def _unread(source: Source, chosen: Format) -> Iterator[Diagnostic]:
     """Findings on commands of a script that are not read, and differ from those read in flags that a plan depends on."""
     read = {**source.entries, **(source.launch.options if source.launch else {})}
     for line, flags in source.unread.items():
-        both = sorted({*flags, *read})
-        ones = [{name: entries[name].value for name in both if name in entries} for entries in (flags, read)]
-        differ = [name for name in both if ones[0].get(name) != ones[1].get(name) and not _matches(name, chosen.ignores)]
+        names = sorted({*flags, *read})
+        values = [{name: entries[name].value for name in names if name in entries} for entries in (flags, read)]
+        differ = [name for name in names if values[0].get(name) != values[1].get(name) and not _matches(name, chosen.ignores)]
         if differ:
             shown = ", ".join(differ[:MAX_SHOWN_FLAGS]) + (
                 f" and {len(differ) - MAX_SHOWN_FLAGS} more" if len(differ) > MAX_SHOWN_FLAGS else ""
@@ -86,7 +86,7 @@ def _entry_findings(entries: Entries, chosen: Format) -> Iterator[Diagnostic]:
     """Findings on entries that were not read. A name unknown to the system is a mistake even where no plan depends on it."""
     known = names(chosen.listed) if chosen.listed else ()
     of_launcher = entries.source.launch.before if entries.source.launch else frozenset()
-    for entry in entries.left():
+    for entry in entries.unread():
         if entry.name in of_launcher:
             continue
         if "$" in entry.name:
@@ -94,8 +94,8 @@ def _entry_findings(entries: Entries, chosen: Format) -> Iterator[Diagnostic]:
             yield finding("FMT-011", f"{entry.name} may hold further arguments: none is assumed", do, entries.source, entry.name)
             continue
         if known and entry.name not in chosen.ignores and not _matches(entry.name, known):
-            near = get_close_matches(entry.name, known, n=1, cutoff=LEAST_LIKENESS)
-            do = f"did you mean {near[0]}?" if near else OWN_NAME if chosen.scripts_add else STRANGE_NAME
+            similar = get_close_matches(entry.name, known, n=1, cutoff=LEAST_LIKENESS)
+            do = f"did you mean {similar[0]}?" if similar else SCRIPT_ARGUMENT_ADVICE if chosen.scripts_add else UNKNOWN_NAME_ADVICE
             yield finding("FMT-001", f"{entry.name} is not a name that {chosen.title} knows", do, entries.source, entry.name)
         elif entry.value not in EMPTY and not _matches(entry.name, chosen.ignores):
             yield finding("FMT-009", f"{entry.name} is not priced", "measure it if it matters", entries.source, entry.name)

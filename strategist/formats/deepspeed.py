@@ -89,25 +89,25 @@ def read(entries: Entries) -> ParsedConfig:
     """Settings that a configuration states; the program decides model, sequence length, devices and recomputation."""
     entries.get(*(name for name in entries.source.entries if name.startswith("_")))  # names that serve as comments in JSON
     stage = _stage(entries)
-    tp = entries.whole(f"{TENSOR}.autotp_size", least=0) or 1
-    cp = entries.whole("sequence_parallel_size") or 1
-    workload, unsaid = _workload(entries, tp)
-    settings: dict[str, KnobValue] = {**_sharded(entries, stage), **_offload(entries, stage), "tp": tp, "cp": cp}
+    tp = entries.integer(f"{TENSOR}.autotp_size", minimum=0) or 1
+    cp = entries.integer("sequence_parallel_size") or 1
+    workload, unstated = _workload(entries, tp)
+    settings: dict[str, KnobValue] = {**_sharding(entries, stage), **_offload(entries, stage), "tp": tp, "cp": cp}
     if tp > 1:
         settings["loss_parallel"] = bool(entries.flag(f"{TENSOR}.vocab_parallel_lm_head"))
     if entries.flag("expert_parallel.enabled"):
-        settings["ep"] = entries.whole("expert_parallel.autoep_size") or 1
-        settings["etp"] = entries.whole("expert_parallel.expert_tensor_parallel_size") or 1
-    if micro := entries.whole(MICRO_BATCH):
-        settings["micro_batch"] = micro
+        settings["ep"] = entries.integer("expert_parallel.autoep_size") or 1
+        settings["etp"] = entries.integer("expert_parallel.expert_tensor_parallel_size") or 1
+    if micro_batch := entries.integer(MICRO_BATCH):
+        settings["micro_batch"] = micro_batch
     settings["recompute"] = "full" if entries.has(CHECKPOINTING) else "none"
     settings["activation_offload"] = bool(entries.flag(f"{CHECKPOINTING}.cpu_checkpointing"))
-    settings["reduce_dtype"], accumulated = _reduced(entries, str(workload.get("precision", "bf16")))
+    settings["reduce_dtype"], accumulation_dtype = _gradient_dtypes(entries, str(workload.get("precision", "bf16")))
     return ParsedConfig(
         settings=settings, workload=workload, accumulation=_accumulation(entries), spare="dp_shard" if stage else "dp_replicate",
-        said=SETTING_ENTRIES, unsaid=(*unsaid, "recompute", "train"),
+        entry_names=SETTING_ENTRIES, unstated=(*unstated, "recompute", "train"),
         nearest=("reduce_dtype",) if workload.get("precision") == "fp16" else (),
-        findings=tuple(_findings(entries, stage, str(settings["reduce_dtype"]), accumulated)),
+        findings=tuple(_findings(entries, stage, str(settings["reduce_dtype"]), accumulation_dtype)),
     )  # fmt: skip
 
 
@@ -115,18 +115,18 @@ def _stage(entries: Entries) -> int:
     """The ZeRO stage. The old form of the section is true or false (runtime/zero/config.py: ``read_zero_config_deprecated``)."""
     if ZERO in entries.source.entries:
         return int(bool(entries.flag(ZERO)))
-    stage = entries.whole(STAGE, least=0) or 0
+    stage = entries.integer(STAGE, minimum=0) or 0
     if stage > 3:
         raise entries.source.error(STAGE, f"{STAGE} is {stage}: a stage from 0 to 3 is needed")
     return stage
 
 
-def _sharded(entries: Entries, stage: int) -> dict[str, KnobValue]:
+def _sharding(entries: Entries, stage: int) -> dict[str, KnobValue]:
     """Settings of a ZeRO stage: whether it reshards, and when it reduces."""
     settings: dict[str, KnobValue] = {"no_sync": stage < 2}
     if stage > 0:
         settings["reshard_after_forward"] = stage == 3
-    size = entries.whole(f"{ZERO}.zero_hpz_partition_size", least=0)
+    size = entries.integer(f"{ZERO}.zero_hpz_partition_size", minimum=0)
     if stage == 3 and size and size > 1:
         settings |= {"reshard_after_forward": "subgroup", "reshard_group_size": size}
     return settings
@@ -134,39 +134,43 @@ def _sharded(entries: Entries, stage: int) -> dict[str, KnobValue]:
 
 def _offload(entries: Entries, stage: int) -> dict[str, KnobValue]:
     """Settings of offload to host memory, by current or old names. NVMe, which no setting expresses, counts as host memory."""
-    places = {"cpu": True, "nvme": True, "none": False}
-    parameters = entries.word(places, f"{ZERO}.offload_param.device")
-    optimizer = entries.word(places, f"{ZERO}.offload_optimizer.device")
+    devices = {"cpu": True, "nvme": True, "none": False}
+    parameters = entries.choice(devices, f"{ZERO}.offload_param.device")
+    optimizer = entries.choice(devices, f"{ZERO}.offload_optimizer.device")
     parameters = bool(parameters or entries.flag(f"{ZERO}.cpu_offload_param")) and stage == 3
     optimizer = bool(optimizer or entries.flag(f"{ZERO}.cpu_offload")) and stage > 0
     pinned = entries.flag(f"{ZERO}.offload_optimizer.pin_memory", f"{ZERO}.offload_param.pin_memory")
     return {"offload": "all" if parameters else "optimizer" if optimizer else "none", "pin_memory": pinned is not False}
 
 
-def _workload(entries: Entries, alike: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Precision, optimizer and global batch; and what the program decides. ``alike``: ranks that read the same sequences."""
+def _workload(entries: Entries, ranks_per_sequence: int) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Precision, optimizer and global batch; and what the program decides.
+
+    ranks_per_sequence: number of ranks that read the same sequences.
+    """
     found: dict[str, Any] = {}
-    unsaid = []
+    unstated = []
     types = {name: entries.flag(f"{name}.enabled") for name in ("bf16", "bfloat16", "fp16", "torch_autocast")}
     if types["torch_autocast"]:
-        found["precision"] = entries.word(AUTOCAST, "torch_autocast.dtype") or "bf16"
+        found["precision"] = entries.choice(AUTOCAST, "torch_autocast.dtype") or "bf16"
     elif types["bf16"] or types["bfloat16"]:
         pure = entries.flag("bf16.bf16_master_weights_and_grads") and entries.flag("bf16.bf16_optimizer_states")
         found["precision"] = "bf16-true" if pure else "bf16"
     elif types["fp16"]:
         found["precision"] = "fp16"
     elif any(entries.source.entries[name].value == "auto" for name in HALVES if name in entries.source.entries):
-        unsaid.append("precision")
+        unstated.append("precision")
     else:
         found["precision"] = "fp32"
     if name := _optimizer(entries):
         found["optimizer"] = OPTIMIZERS.get(name, "adamw")
-    if whole := entries.whole("train_batch_size"):
-        if whole % alike:
-            text = f"train_batch_size {whole} counts ranks that read the same sequences, {alike} each: it must divide by {alike}"
+    if batch_size := entries.integer("train_batch_size"):
+        if batch_size % ranks_per_sequence:
+            law = f"it must divide by {ranks_per_sequence}"
+            text = f"train_batch_size {batch_size} counts ranks that read the same sequences, {ranks_per_sequence} each: {law}"
             raise entries.source.error("train_batch_size", text)
-        found["global_batch"] = whole // alike
-    return found, (*unsaid, *(() if name else ("optimizer",)))
+        found["global_batch"] = batch_size // ranks_per_sequence
+    return found, (*unstated, *(() if name else ("optimizer",)))
 
 
 def _optimizer(entries: Entries) -> str:
@@ -184,28 +188,30 @@ HALVES = ("bf16.enabled", "bfloat16.enabled", "fp16.enabled")
 
 def _accumulation(entries: Entries) -> int | None:
     """Gradient accumulation: 1 if only the micro-batch size is stated; None if transformers' trainer decides it (``auto``)."""
-    said = entries.whole("gradient_accumulation_steps")
+    steps = entries.integer("gradient_accumulation_steps")
     alone = not entries.has("train_batch_size") and not entries.has("gradient_accumulation_steps")
-    return 1 if alone and entries.get(MICRO_BATCH) is not None else said
+    return 1 if alone and entries.get(MICRO_BATCH) is not None else steps
 
 
-def _reduced(entries: Entries, precision: str) -> tuple[str, str]:
+def _gradient_dtypes(entries: Entries, precision: str) -> tuple[str, str]:
     """Dtypes in which gradients are reduced and accumulated; the default of both is the parameters' dtype."""
-    usual = "fp32" if precision == "fp32" else "bf16"
-    reduced = entries.word(DTYPES, "communication_data_type") or usual
-    return reduced, entries.word(DTYPES, "data_types.grad_accum_dtype") or usual
+    default = "fp32" if precision == "fp32" else "bf16"
+    reduce_dtype = entries.choice(DTYPES, "communication_data_type") or default
+    return reduce_dtype, entries.choice(DTYPES, "data_types.grad_accum_dtype") or default
 
 
-def _findings(entries: Entries, stage: int, reduced: str, accumulated: str) -> Iterator[Diagnostic]:
+def _findings(entries: Entries, stage: int, reduce_dtype: str, accumulation_dtype: str) -> Iterator[Diagnostic]:
     source = entries.source
-    for name, what in UNPRICED_ENTRIES.items():
+    for name, effect in UNPRICED_ENTRIES.items():
         if entries.get(name) is True or (name.endswith("zenflow") and entries.has(name)):
-            yield unsupported_entry(source, name, what)
-    for name, what in REMOVED.items():
+            yield unsupported_entry(source, name, effect)
+    for name, removed_feature in REMOVED.items():
         if entries.has(name):
             known = [entry for entry in source.entries if entry == name or entry.startswith(f"{name}.")]
             entries.get(*known)
-            yield finding("FMT-004", f"{name} is refused since 0.19: {what} has been removed", "remove it", source, known[0])
+            yield finding(
+                "FMT-004", f"{name} is refused since 0.19: {removed_feature} has been removed", "remove it", source, known[0]
+            )
     for part in ("offload_optimizer", "offload_param"):
         if entries.get(f"{ZERO}.{part}.device") == "nvme":
             message = f"{ZERO}.{part}.device is nvme, and is priced as cpu"
@@ -226,19 +232,19 @@ def _findings(entries: Entries, stage: int, reduced: str, accumulated: str) -> I
         yield finding("FMT-004", f"optimizer.type {name} is none since 0.19", "choose Adam or Lamb", source, "optimizer.type")
     if entries.flag("bf16.enabled", "bfloat16.enabled") and entries.flag("fp16.enabled"):
         yield finding("FMT-004", "bf16 and fp16 are both enabled", "enable one", source, "fp16.enabled")
-    yield from _types(entries, stage, reduced, accumulated)
+    yield from _dtype_findings(entries, stage, reduce_dtype, accumulation_dtype)
 
 
-def _types(entries: Entries, stage: int, reduced: str, accumulated: str) -> Iterator[Diagnostic]:
+def _dtype_findings(entries: Entries, stage: int, reduce_dtype: str, accumulation_dtype: str) -> Iterator[Diagnostic]:
     """Findings on illegal or unpriced dtypes of gradients (runtime/engine.py: ``_do_optimizer_sanity_check``)."""
     name = "data_types.grad_accum_dtype"
     half = any(entries.flag(entry) for entry in HALVES)
-    if stage == 0 and half and accumulated == "fp32":
+    if stage == 0 and half and accumulation_dtype == "fp32":
         yield finding("FMT-004", f"{name} fp32 needs a stage from 1 on", f"remove it, or set {STAGE} to 1", entries.source, name)
-    elif accumulated != reduced:
-        message = f"gradients are reduced in {reduced}, accumulated in {accumulated}, and priced as {reduced}"
-        where = name if entries.has(name) else "communication_data_type"
-        yield finding("FMT-002", message, "give both the same type", entries.source, where)
+    elif accumulation_dtype != reduce_dtype:
+        message = f"gradients are reduced in {reduce_dtype}, accumulated in {accumulation_dtype}, and priced as {reduce_dtype}"
+        entry = name if entries.has(name) else "communication_data_type"
+        yield finding("FMT-002", message, "give both the same type", entries.source, entry)
 
 
 IGNORED_ENTRIES = (

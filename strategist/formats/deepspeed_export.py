@@ -38,13 +38,13 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     config = File(name=CONFIG, text=json_text(configuration(plan)))
     nodes, gpus = plan.cluster.nodes, plan.cluster.gpus_per_node
     needs = (*NEEDS, RECOMPUTES) if plan.candidate.knobs.recompute == "full" else NEEDS
-    files, place = [config], [f"--num_nodes={nodes}", f"--num_gpus={gpus}"]
+    files, launch_options = [config], [f"--num_nodes={nodes}", f"--num_gpus={gpus}"]
     if nodes > 1:
         files.append(File(name=HOSTS, text="".join(f"node-{number} slots={gpus}\n" for number in range(nodes))))
-        meeting = (f"--node_rank={NODE_RANK}", f"--master_addr={MASTER_ADDR}", f"--master_port={MASTER_PORT}")
-        place = ["--no_ssh", f"--hostfile={HOSTS}", *map(Shell, meeting)]
+        rendezvous = (f"--node_rank={NODE_RANK}", f"--master_addr={MASTER_ADDR}", f"--master_port={MASTER_PORT}")
+        launch_options = ["--no_ssh", f"--hostfile={HOSTS}", *map(Shell, rendezvous)]
     lines = (*header_lines(plan), "", *setting_notes(plan, reasons).values())
-    command = ("deepspeed", *place, SCRIPT, "--deepspeed", "--deepspeed_config", config.name)
+    command = ("deepspeed", *launch_options, SCRIPT, "--deepspeed", "--deepspeed_config", config.name)
     start = File(name="train.sh", text=start_script(plan, command, about=lines, environment=environment(plan)), runs=True)
     return ExportedFiles(files=(*files, start), command=("bash", start.name), needs=needs, user_files=(SCRIPT,))
 
@@ -62,10 +62,10 @@ def configuration(plan: Plan) -> dict[str, Any]:
     if workload.optimizer == "sgd":
         config["zero_allow_untested_optimizer"] = True
     if workload.compute_dtype in ("bf16", "fp16"):
-        own = knobs.reduce_dtype if knobs.reduce_dtype == "fp32" else workload.compute_dtype
+        reduce_dtype = knobs.reduce_dtype if knobs.reduce_dtype == "fp32" else workload.compute_dtype
         config[workload.compute_dtype] = {"enabled": True}
-        config["data_types"] = {"grad_accum_dtype": own}
-        config["communication_data_type"] = own
+        config["data_types"] = {"grad_accum_dtype": reduce_dtype}
+        config["communication_data_type"] = reduce_dtype
     if layout.tp > 1:
         config[TENSOR] = tensors(plan)
     if knobs.recompute == "full":
@@ -84,11 +84,11 @@ def section(plan: Plan) -> dict[str, Any]:
     found: dict[str, Any] = {"stage": stage(plan)}
     if knobs.reshard_after_forward == "subgroup":
         found["zero_hpz_partition_size"] = knobs.reshard_group_size
-    where = {"device": "cpu", "pin_memory": plan.candidate.options.pin_memory}
+    device_options = {"device": "cpu", "pin_memory": plan.candidate.options.pin_memory}
     if knobs.offload in ("optimizer", "all"):
-        found["offload_optimizer"] = where
+        found["offload_optimizer"] = device_options
     if knobs.offload == "all":
-        found["offload_param"] = where
+        found["offload_param"] = device_options
     return found
 
 

@@ -12,7 +12,7 @@ from strategist.formats.config_entries import Entries
 from strategist.formats.config_reader import parse_config
 from strategist.formats.finding_codes import finding
 from strategist.formats.parsed_config import ParsedConfig
-from strategist.formats.referenced_files import beside
+from strategist.formats.referenced_files import find_file
 from strategist.formats.source import Entry, Source, load
 from strategist.profiles.stacks import load_stack
 
@@ -37,20 +37,20 @@ def deepspeed_of(entries: Entries, name: str, precision: str) -> ParsedConfig | 
         FileError: the configuration, or a value in it, is invalid.
     """
     source = entries.source
-    inside = {key.removeprefix(f"{name}."): entry for key, entry in source.entries.items() if key.startswith(f"{name}.")}
-    value = entries.get(name, *(f"{name}.{key}" for key in inside))
-    if inside or value == {}:
-        found = _nested_config(_section_source(source, inside), precision)
-        said = {setting: f"{name}.{entry}" for setting, entry in found.said.items()}
-        return replace(found, said=said, findings=tuple(_prefixed_findings(found, name)))
+    section = {key.removeprefix(f"{name}."): entry for key, entry in source.entries.items() if key.startswith(f"{name}.")}
+    value = entries.get(name, *(f"{name}.{key}" for key in section))
+    if section or value == {}:
+        found = _nested_config(_section_source(source, section), precision)
+        entry_names = {setting: f"{name}.{entry}" for setting, entry in found.entry_names.items()}
+        return replace(found, entry_names=entry_names, findings=tuple(_prefixed_findings(found, name)))
     if value is None:
         return None
     if value is True or value in ("True", "true"):
-        return _of_flags(entries, name, precision)
-    path = beside(source.entries[name].path or source.path, str(value))
+        return _config_of_flags(entries, name, precision)
+    path = find_file(source.entries[name].path or source.path, str(value))
     found = _nested_config(load(path), precision) if path else deepspeed_with(_values_by_file_name(str(value)), precision)
     findings = found.findings if path else (_missing(source, name, str(value)),)
-    return replace(found, said=dict.fromkeys(found.settings, name), findings=findings)
+    return replace(found, entry_names=dict.fromkeys(found.settings, name), findings=findings)
 
 
 def deepspeed_with(values: Mapping[str, Any], precision: str) -> ParsedConfig:
@@ -59,17 +59,19 @@ def deepspeed_with(values: Mapping[str, Any], precision: str) -> ParsedConfig:
     return _nested_config(Source(path="", text="", language="json", entries=named), precision)
 
 
-def _of_flags(entries: Entries, name: str, precision: str) -> ParsedConfig:
+def _config_of_flags(entries: Entries, name: str, precision: str) -> ParsedConfig:
     """Settings of a script whose ``name`` is a flag without a file, by the flags of DeepSpeed-Chat."""
-    stage, offloads = entries.whole("zero_stage", least=0), entries.on("offload")
+    stage, offloads = entries.integer("zero_stage", minimum=0), entries.enabled("offload")
     parts = ("offload_optimizer", "offload_param") if offloads else ()
     values = {"zero_optimization.stage": DEFAULT_STAGE if stage is None else stage}
     found = deepspeed_with({**values, **{f"zero_optimization.{part}.device": "cpu" for part in parts}}, precision)
-    said = dict.fromkeys(found.settings, "zero_stage" if stage is not None else name)
+    entry_names = dict.fromkeys(found.settings, "zero_stage" if stage is not None else name)
     if stage is not None:
-        return replace(found, said=said, findings=())
+        return replace(found, entry_names=entry_names, findings=())
     text = f"{name} is a flag without a file, and the script holds its configuration: ZeRO-{DEFAULT_STAGE} is assumed"
-    return replace(found, said=said, findings=(finding("FMT-011", text, "name a file after it", entries.source, name),))
+    return replace(
+        found, entry_names=entry_names, findings=(finding("FMT-011", text, "name a file after it", entries.source, name),)
+    )
 
 
 def _nested_config(source: Source, precision: str) -> ParsedConfig:
@@ -80,14 +82,14 @@ def _nested_config(source: Source, precision: str) -> ParsedConfig:
         settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"
     workload = {key: item for key, item in found.workload.items() if key == "global_batch"}
     findings = tuple(item for item in found.findings if item.code in SERIOUS_CODES)
-    found = replace(found, settings=settings, workload=workload, unsaid=("recompute",), findings=findings)
+    found = replace(found, settings=settings, workload=workload, unstated=("recompute",), findings=findings)
     if settings.get("reshard_after_forward") is not False:
         return found
     return replace(found, stack={"memory_traits": replace(load_stack(TRAINER).memory_traits, whole_base=True)})
 
 
-def _section_source(source: Source, inside: dict[str, Entry]) -> Source:
-    plain = {key: replace(entry, name=key) for key, entry in inside.items()}
+def _section_source(source: Source, section: dict[str, Entry]) -> Source:
+    plain = {key: replace(entry, name=key) for key, entry in section.items()}
     return Source(path=source.path, text="", language="json", entries=plain)
 
 

@@ -141,15 +141,15 @@ def effect(found: Diagnostic) -> Effect:
 class Bounds:
     """Bounds on memory, in bytes.
 
-    least, most: of a device.
-    host_least: of a node's host memory.
+    min_bytes, max_bytes: of a device.
+    host_min_bytes: of a node's host memory.
     saves, costs: what entries could save or add, in words.
     open: entries without a bound, in words.
     """
 
-    least: float
-    most: float
-    host_least: float
+    min_bytes: float
+    max_bytes: float
+    host_min_bytes: float
     saves: tuple[str, ...]
     costs: tuple[str, ...]
     open: tuple[str, ...]
@@ -161,32 +161,36 @@ def bounds(plan: Plan, findings: Sequence[Diagnostic]) -> Bounds:
     What remains of the step's peak without the removable parts is a lower bound: without them, another instant may be the peak.
     """
     estimate = plan.estimate
-    known = {found.entry: one for found in findings if (one := effect(found)) != NO_EFFECT}
-    bounded = {name: one for name, one in known.items() if not one.open}
+    known = {found.entry: item for found in findings if (item := effect(found)) != NO_EFFECT}
+    bounded = {name: item for name, item in known.items() if not item.open}
     ranks, parts = plan.candidate.layout.fsdp_ranks, estimate.memory.needed
-    more = parts | {WHOLE + part: parts[part] * ranks for part in ("parameters", *STATES)}
-    more[HOST] = estimate.host_memory_bytes_per_node / plan.cluster.gpus_per_node
-    removed = {part: max((one.removes.get(part, 0.0) for one in known.values()), default=0.0) for part in (*parts, HOST)}
+    sizes = parts | {WHOLE + part: parts[part] * ranks for part in ("parameters", *STATES)}
+    sizes[HOST] = estimate.host_memory_bytes_per_node / plan.cluster.gpus_per_node
+    removed = {part: max((item.removes.get(part, 0.0) for item in known.values()), default=0.0) for part in (*parts, HOST)}
     return Bounds(
-        least=estimate.peak_memory_bytes - sum(size * removed[part] for part, size in parts.items()),
-        most=estimate.peak_memory_bytes + sum(_bytes(one.repeats, more) for one in known.values()),
-        host_least=estimate.host_memory_bytes_per_node * (1 - removed[HOST]),
-        saves=tuple(f"{name} could save {text}" for name, one in bounded.items() if (text := _most(one.removes, more))),
-        costs=tuple(f"{name} could add {text}" for name, one in bounded.items() if (text := _most(one.repeats, more))),
-        open=tuple(_shown(found) for found in findings if effect(found).open),
+        min_bytes=estimate.peak_memory_bytes - sum(size * removed[part] for part, size in parts.items()),
+        max_bytes=estimate.peak_memory_bytes + sum(_total_bytes(item.repeats, sizes) for item in known.values()),
+        host_min_bytes=estimate.host_memory_bytes_per_node * (1 - removed[HOST]),
+        saves=tuple(
+            f"{name} could save {text}" for name, item in bounded.items() if (text := _upper_bound_text(item.removes, sizes))
+        ),
+        costs=tuple(
+            f"{name} could add {text}" for name, item in bounded.items() if (text := _upper_bound_text(item.repeats, sizes))
+        ),
+        open=tuple(_open_message(found) for found in findings if effect(found).open),
     )
 
 
-def _shown(found: Diagnostic) -> str:
+def _open_message(found: Diagnostic) -> str:
     """The message of an open finding, without the assumption."""
     return found.message.partition(": ")[0] if found.code == UNRESOLVED else found.message
 
 
-def _bytes(shares: Mapping[str, float], parts: Mapping[str, float]) -> float:
+def _total_bytes(shares: Mapping[str, float], parts: Mapping[str, float]) -> float:
     return sum(share * parts[part] for part, share in shares.items())
 
 
-def _most(shares: Mapping[str, float], parts: Mapping[str, float]) -> str:
+def _upper_bound_text(shares: Mapping[str, float], parts: Mapping[str, float]) -> str:
     """Upper bound in bytes, with the names of the parts; empty without any."""
     names = ", ".join(NAMES[part] for part in shares if parts[part])
-    return f"up to {show_bytes(_bytes(shares, parts))} ({names})" if names else ""
+    return f"up to {show_bytes(_total_bytes(shares, parts))} ({names})" if names else ""

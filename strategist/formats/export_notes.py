@@ -20,13 +20,13 @@ def header_lines(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def setting_notes(plan: Plan, reasons: Mapping[str, str], unsaid: Collection[str] = ()) -> dict[str, str]:
+def setting_notes(plan: Plan, reasons: Mapping[str, str], unstated: Collection[str] = ()) -> dict[str, str]:
     """A remark for each setting that a card decided or that is not at its default: the value in our terms, and the reason.
 
-    unsaid: settings that the system itself decides; they get no remark.
+    unstated: settings that the system itself decides; they get no remark.
     """
     plain = Candidate(layout=Layout(), knobs=Knobs())
-    values = {name: value_of(plan.candidate, name) for name in SETTING_NAMES if name not in unsaid and plan.matters(name)}
+    values = {name: value_of(plan.candidate, name) for name in SETTING_NAMES if name not in unstated and plan.matters(name)}
     return {
         name: f"{name} {show_value(value)}" + (f": {reasons[name]}" if name in reasons else "")
         for name, value in values.items()

@@ -22,10 +22,10 @@ CODES: dict[str, tuple[Level, str]] = {
 """Level and meaning of each code; codes are stable."""
 
 
-def unsupported_entry(source: Source, name: str, what: str) -> Diagnostic:
-    """Finding on an entry that no setting expresses. ``what``: its effect, or what it is priced as."""
-    do = "measure it if it matters" if "priced" in what else "the price is that of a plan without it"
-    return finding("FMT-002", f"{name}: {what}", do, source, name)
+def unsupported_entry(source: Source, name: str, effect: str) -> Diagnostic:
+    """Finding on an entry that no setting expresses. ``effect``: its effect, or what it is priced as."""
+    do = "measure it if it matters" if "priced" in effect else "the price is that of a plan without it"
+    return finding("FMT-002", f"{name}: {effect}", do, source, name)
 
 
 def finding(code: str, message: str, do: str, source: Source | None = None, name: str = "", about: str = "") -> Diagnostic:

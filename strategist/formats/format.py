@@ -76,14 +76,14 @@ class ExportedFiles:
         for item in filled:
             text = item.filled.replace("{}", values[item.input])
             files = [replace(file, text=file.text.replace(item.text, text)) for file in files]
-        done = {item.need for item in filled}
-        return replace(self, files=tuple(files), needs=tuple(need for need in self.needs if need not in done))
+        resolved_needs = {item.need for item in filled}
+        return replace(self, files=tuple(files), needs=tuple(need for need in self.needs if need not in resolved_needs))
 
     def with_remarks(self, after: Sequence[str], lines: Sequence[str]) -> "ExportedFiles":
         """The same files with ``lines`` as further comments behind the comments ``after``, in the first file that has these."""
         head, files = heading(after), list(self.files)
-        place = next(index for index, file in enumerate(files) if head in file.text)
-        files[place] = replace(files[place], text=files[place].text.replace(head, heading((*after, *lines)), 1))
+        index = next(index for index, file in enumerate(files) if head in file.text)
+        files[index] = replace(files[index], text=files[index].text.replace(head, heading((*after, *lines)), 1))
         return replace(self, files=tuple(files))
 
 

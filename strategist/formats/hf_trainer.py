@@ -17,10 +17,10 @@ from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import Format
 from strategist.formats.hf_trainer_export import SYNC, write
-from strategist.formats.launcher import PREFIX, Launched, launched, opened, sharded
+from strategist.formats.launcher import PREFIX, LauncherConfig, launcher_config, sharded_by_launcher, with_launcher_entries
 from strategist.formats.parsed_config import ParsedConfig
-from strategist.formats.referenced_files import beside
-from strategist.formats.script_arguments import SEQUENCE, Trained, trained, training_findings
+from strategist.formats.referenced_files import find_file
+from strategist.formats.script_arguments import SEQUENCE, TrainingMode, training_findings, training_mode
 from strategist.formats.source import Source, load
 
 OPTIMIZERS = {
@@ -64,54 +64,55 @@ def recognises(source: Source) -> bool:
 
 def read(entries: Entries) -> ParsedConfig:
     """Settings that the arguments state; the launch command decides the devices."""
-    own = "bf16" if entries.flag("bf16") else "fp16" if entries.flag("fp16") else ""
-    by = launched(entries, own)
-    trains = trained(entries)
-    workload, unsaid = _workload(entries, own, by.config, trains)
+    precision = "bf16" if entries.flag("bf16") else "fp16" if entries.flag("fp16") else ""
+    launcher = launcher_config(entries, precision)
+    training = training_mode(entries)
+    workload, unstated = _workload(entries, precision, launcher.config, training)
     settings = _settings(entries)
     if part := deepspeed_of(entries, "deepspeed", str(workload["precision"])):
         found = replace(part, settings={**part.settings, "recompute": _recompute(entries)})
-    elif entries.on("fsdp") and not by.shards_first:
+    elif entries.enabled("fsdp") and not launcher.shards_first:
         found = _fsdp(entries, str(workload["precision"]))
     else:
-        kept: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": "fp32", "recompute": _recompute(entries)}
-        found = sharded(ParsedConfig(settings=kept, spare="dp_replicate"), by, entries)
+        unsharded: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": "fp32", "recompute": _recompute(entries)}
+        found = sharded_by_launcher(ParsedConfig(settings=unsharded, spare="dp_replicate"), launcher, entries)
     sync = entries.flag(SYNC)
     if "no_sync" not in found.settings:
         settings["no_sync"] = not sync
     model = entries.get(*MODEL)
     return replace(
-        found, settings={**settings, **found.settings}, workload={**workload, **found.workload}, unsaid=unsaid,
+        found, settings={**settings, **found.settings}, workload={**workload, **found.workload}, unstated=unstated,
         model=model if isinstance(model, str) else None, model_entries=MODEL,
-        accumulation=entries.whole("gradient_accumulation_steps") or found.accumulation or 1, devices=by.config.devices,
-        said={
-            **SETTING_ENTRIES, "train": trains.entry, "seq_len": entries.named(*SEQUENCE),
-            **_launcher_entries(by, own), **found.said,
+        accumulation=entries.integer("gradient_accumulation_steps") or found.accumulation or 1, devices=launcher.config.devices,
+        entry_names={
+            **SETTING_ENTRIES, "train": training.entry, "seq_len": entries.present_name(*SEQUENCE),
+            **_launcher_entries(launcher, precision), **found.entry_names,
         },
         nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (),
-        findings=(*found.findings, *_findings(entries, by), *training_findings(entries, trains)),
+        findings=(*found.findings, *_findings(entries, launcher), *training_findings(entries, training)),
     )  # fmt: skip
 
 
-def _launcher_entries(by: Launched, own: str) -> dict[str, str]:
+def _launcher_entries(launcher: LauncherConfig, precision: str) -> dict[str, str]:
     """The launcher's entries that count whatever shards: devices, and precision if the trainer states none."""
-    return {name: entry for name, entry in by.config.said.items() if name == "devices" or (name == "precision" and not own)}
+    counted = ("devices",) if precision else ("devices", "precision")
+    return {name: entry for name, entry in launcher.config.entry_names.items() if name in counted}
 
 
 def _settings(entries: Entries) -> dict[str, KnobValue]:
     """Settings that do not depend on how parameters are sharded."""
     _, kernel = _optimizer(entries)
     settings: dict[str, KnobValue] = {
-        "micro_batch": entries.whole("per_device_train_batch_size", "per_gpu_train_batch_size") or 8,
+        "micro_batch": entries.integer("per_device_train_batch_size", "per_gpu_train_batch_size") or 8,
         "optimizer_kernel": kernel,
         "compile": bool(entries.flag("torch_compile")) or entries.get("torch_compile_backend", "torch_compile_mode") is not None,
         "activation_offload": bool(entries.flag(*(f"{name}_kwargs.offload" for name in RECOMPUTES))),
-        "bucket_cap_mb": entries.whole("ddp_bucket_cap_mb") or 25,
+        "bucket_cap_mb": entries.integer("ddp_bucket_cap_mb") or 25,
         "static_graph": bool(entries.flag("ddp_static_graph")),
         "find_unused_parameters": bool(entries.flag("ddp_find_unused_parameters")),
     }
-    share = 0 < (entries.real("save_steps") or 1.0) < 1  # a share of all steps, whose number the file may not state
-    settings["checkpoint_interval"] = 500 if share else entries.whole("save_steps") or 500
+    share = 0 < (entries.number("save_steps") or 1.0) < 1  # a share of all steps, whose number the file may not state
+    settings["checkpoint_interval"] = 500 if share else entries.integer("save_steps") or 500
     return settings
 
 
@@ -119,11 +120,11 @@ def _recompute(entries: Entries) -> str:
     """Recomputation by the model itself: of all layers or of every second layer."""
     if not entries.flag(*RECOMPUTES):
         return "none"
-    return "every_second_layer" if _every(entries) == 2 else "full"
+    return "every_second_layer" if _every_n_layers(entries) == 2 else "full"
 
 
-def _every(entries: Entries) -> int:
-    return entries.whole(*(f"{name}_kwargs.every_n_layers" for name in RECOMPUTES)) or 1
+def _every_n_layers(entries: Entries) -> int:
+    return entries.integer(*(f"{name}_kwargs.every_n_layers" for name in RECOMPUTES)) or 1
 
 
 def _optimizer(entries: Entries) -> tuple[str, str]:
@@ -136,56 +137,58 @@ def _optimizer(entries: Entries) -> tuple[str, str]:
     return OPTIMIZERS.get(name, ("adamw", "foreach"))
 
 
-def _workload(entries: Entries, precision: str, launcher: ParsedConfig, trains: Trained) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _workload(
+    entries: Entries, precision: str, launcher: ParsedConfig, training: TrainingMode
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Precision (the launcher's if the trainer states none), optimizer, what is trained; and the fields that the script decides."""
     precision = precision or str(launcher.workload.get("precision", "fp32"))
     found: dict[str, Any] = {"precision": precision, "optimizer": _optimizer(entries)[0]}
-    unsaid: tuple[str, ...] = ("precision",) if precision == "fp32" else ()
-    if length := entries.whole(*SEQUENCE):
+    unstated: tuple[str, ...] = ("precision",) if precision == "fp32" else ()
+    if length := entries.integer(*SEQUENCE):
         found["seq_len"] = length
-    if trains.kind:
-        found["train"] = trains.kind
-    if trains.kind in ("lora", "qlora"):
-        found["lora_rank"] = trains.rank
-    return found, unsaid if trains.kind else (*unsaid, "train")
+    if training.kind:
+        found["train"] = training.kind
+    if training.kind in ("lora", "qlora"):
+        found["lora_rank"] = training.rank
+    return found, unstated if training.kind else (*unstated, "train")
 
 
 def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
     """Settings of FSDP, from its section or from the words of older versions."""
     entries, findings = _section(entries)
     words = _words(entries)
-    version = entries.whole(*_either("version")) or 2
+    version = entries.integer(*_both_names("version")) or 2
     settings: dict[str, KnobValue] = {"reduce_dtype": "fp32" if precision == "fp32" else "bf16"}
-    offloads = entries.flag(*_either("cpu_offload"), *_either("offload_params"))
+    offloads = entries.flag(*_both_names("cpu_offload"), *_both_names("offload_params"))
     settings["offload"] = "all" if offloads or "offload" in words else "none"
-    told = next((word for word in words if word in STRATEGIES or word == "no_shard"), "full_shard")
-    resharded = entries.get(*_either("reshard_after_forward"))
+    strategy = next((word for word in words if word in STRATEGIES or word == "no_shard"), "full_shard")
+    resharded = entries.get(*_both_names("reshard_after_forward"))
     if isinstance(resharded, str) and resharded.lower() in (*STRATEGIES, "no_shard"):
-        told = resharded.lower()
+        strategy = resharded.lower()
     elif resharded is not None:
-        told = "full_shard" if entries.flag(*_either("reshard_after_forward")) else "shard_grad_op"
-    settings["reshard_after_forward"] = STRATEGIES.get(told, True)
-    inner = entries.flag(*_either("activation_checkpointing"))
-    own = _recompute(entries)
-    settings["recompute"] = "full" if inner else own
+        strategy = "full_shard" if entries.flag(*_both_names("reshard_after_forward")) else "shard_grad_op"
+    settings["reshard_after_forward"] = STRATEGIES.get(strategy, True)
+    fsdp_recompute = entries.flag(*_both_names("activation_checkpointing"))
+    trainer_recompute = _recompute(entries)
+    settings["recompute"] = "full" if fsdp_recompute else trainer_recompute
     spare = "dp_shard"
-    if told == "no_shard":
+    if strategy == "no_shard":
         spare, settings["dp_shard"] = "dp_replicate", 1
-    if told.startswith("hybrid"):
+    if strategy.startswith("hybrid"):
         message = "hybrid sharding shards in a node and replicates over nodes: it is priced as sharding over all"
         findings.append(finding("FMT-002", message, "give --fix dp_shard=GPUS_OF_A_NODE and dp_replicate", entries.source, "fsdp"))
-    if version == 2 and told not in ("full_shard", "shard_grad_op"):
-        message = f"fsdp {told} is FSDP1's"
+    if version == 2 and strategy not in ("full_shard", "shard_grad_op"):
+        message = f"fsdp {strategy} is FSDP1's"
         findings.append(finding("FMT-004", message, "set fsdp_config.version to 1", entries.source, "fsdp"))
-    policy = str(entries.get(*_either("auto_wrap_policy")) or "TRANSFORMER_BASED_WRAP").upper()
+    policy = str(entries.get(*_both_names("auto_wrap_policy")) or "TRANSFORMER_BASED_WRAP").upper()
     if policy != "TRANSFORMER_BASED_WRAP":
-        where = entries.named(*_either("auto_wrap_policy"))
-        message = f"{where} {policy}: the units that are gathered are not layers"
-        findings.append(finding("FMT-002", message, "the price is that of layer by layer", entries.source, where))
-    return ParsedConfig(settings=settings, spare=spare, said=SETTING_ENTRIES, findings=tuple(findings))
+        entry = entries.present_name(*_both_names("auto_wrap_policy"))
+        message = f"{entry} {policy}: the units that are gathered are not layers"
+        findings.append(finding("FMT-002", message, "the price is that of layer by layer", entries.source, entry))
+    return ParsedConfig(settings=settings, spare=spare, entry_names=SETTING_ENTRIES, findings=tuple(findings))
 
 
-def _either(name: str) -> tuple[str, str]:
+def _both_names(name: str) -> tuple[str, str]:
     return f"fsdp_config.{name}", f"fsdp_config.fsdp_{name}"
 
 
@@ -205,26 +208,26 @@ def _section(entries: Entries) -> tuple[Entries, list[Diagnostic]]:
     value = entries.get("fsdp_config")
     if not isinstance(value, str):
         return entries, []
-    beside, missing = _file(entries, "fsdp_config", value)
-    if beside is None:
+    section_source, missing = _file(entries, "fsdp_config", value)
+    if section_source is None:
         return entries, [missing] if missing else []
-    named = {f"fsdp_config.{name}": entry for name, entry in beside.entries.items()}
+    named = {f"fsdp_config.{name}": entry for name, entry in section_source.entries.items()}
     merged = replace(entries.source, entries={**entries.source.entries, **named})
     return Entries(merged), []
 
 
 def _file(entries: Entries, name: str, value: str) -> tuple[Source | None, Diagnostic | None]:
     """The file that an argument names, beside this one or in a folder above; a finding if it does not exist."""
-    path = beside(entries.source.entries[name].path or entries.source.path, value)
+    path = find_file(entries.source.entries[name].path or entries.source.path, value)
     if path is not None:
         return load(path), None
     message = f"{name} {value} is not found: the program's defaults are assumed"
     return None, finding("FMT-011", message, "check the file where the path leads to it", entries.source, name)
 
 
-def _findings(entries: Entries, by: Launched) -> Iterator[Diagnostic]:
+def _findings(entries: Entries, launcher: LauncherConfig) -> Iterator[Diagnostic]:
     source = entries.source
-    if by.kind == "FSDP" and entries.on("fsdp"):
+    if launcher.kind == "FSDP" and entries.enabled("fsdp"):
         message = "fsdp is set by the trainer and by accelerate: entries that only accelerate sets are not priced"
         yield finding("FMT-002", message, "set FSDP in one of them", source, f"{PREFIX}distributed_type")
     if source.launch and (config := entries.get("config")) is not None:
@@ -239,18 +242,22 @@ def _findings(entries: Entries, by: Launched) -> Iterator[Diagnostic]:
         yield finding("FMT-004", message, do, source, mesh[0])
     name = str(entries.get("optim") or "adamw_torch")
     if name not in OPTIMIZERS or name.startswith("paged_"):
-        where = "its states can be on the host" if name in OPTIMIZERS else "its states differ"
-        yield finding("FMT-002", f"optim {name} is priced as {_optimizer(entries)[0]}", where, source, "optim")
+        difference = "its states can be on the host" if name in OPTIMIZERS else "its states differ"
+        yield finding("FMT-002", f"optim {name} is priced as {_optimizer(entries)[0]}", difference, source, "optim")
     if name in REMOVED_OPTIMIZERS:
         yield finding("FMT-001", f"optim {name} was removed in transformers 5", "write adamw_torch", source, "optim")
-    if _every(entries) > 2:
-        where = entries.named(*(f"{item}_kwargs.every_n_layers" for item in RECOMPUTES))
+    if _every_n_layers(entries) > 2:
+        entry = entries.present_name(*(f"{item}_kwargs.every_n_layers" for item in RECOMPUTES))
         yield finding(
-            "FMT-002", f"{where} {_every(entries)} is priced as of all layers", "it keeps more, and repeats less", source, where
+            "FMT-002",
+            f"{entry} {_every_n_layers(entries)} is priced as of all layers",
+            "it keeps more, and repeats less",
+            source,
+            entry,
         )
-    for name, what in UNPRICED_ENTRIES.items():
-        if entries.on(name):
-            yield unsupported_entry(source, name, what)
+    for name, effect in UNPRICED_ENTRIES.items():
+        if entries.enabled(name):
+            yield unsupported_entry(source, name, effect)
 
 
 UNPRICED_ENTRIES = {
@@ -285,5 +292,5 @@ IGNORED_ENTRIES = (
 
 FORMAT = Format(
     name="hf-trainer", title="TrainingArguments of transformers, 5", recognises=recognises, read=read,
-    write=write, opened=opened, ignores=IGNORED_ENTRIES, listed="hf-trainer", scripts_add=True,
+    write=write, opened=with_launcher_entries, ignores=IGNORED_ENTRIES, listed="hf-trainer", scripts_add=True,
 )  # fmt: skip

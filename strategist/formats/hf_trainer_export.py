@@ -35,8 +35,8 @@ REMARKS = {
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The arguments, and a script that starts a training with them."""
     data, notes = arguments(plan), setting_notes(plan, reasons)
-    placed = {entry: notes[name] for entry, name in REMARKS.items() if name in notes}
-    others = tuple(text for name, text in notes.items() if name not in REMARKS.values())
+    remarks = {entry: notes[name] for entry, name in REMARKS.items() if name in notes}
+    other_notes = tuple(text for name, text in notes.items() if name not in REMARKS.values())
     workload = plan.workload
     trained = "the whole model" if workload.train == "full" else f"adapters of rank {workload.lora_rank}"
     needs = (
@@ -44,10 +44,10 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
         f"model, tokenizer and data: {SCRIPT} loads them, trains {trained}, and has sequences of {workload.seq_len} tokens",
         f"learning rate: learning_rate in {ARGUMENTS} is {LEARNING_RATE}, the default of transformers",
     )
-    said = header_lines(plan)
-    config = File(name=ARGUMENTS, text=heading((*said, *others)) + yaml_text(data, placed))
+    header = header_lines(plan)
+    config = File(name=ARGUMENTS, text=heading((*header, *other_notes)) + yaml_text(data, remarks))
     command = ("torchrun", *torchrun(plan), SCRIPT, ARGUMENTS)
-    start = File(name="train.sh", text=start_script(plan, command, about=said, environment=environment(plan)), runs=True)
+    start = File(name="train.sh", text=start_script(plan, command, about=header, environment=environment(plan)), runs=True)
     return ExportedFiles(files=(config, start), command=("bash", start.name), needs=needs, user_files=(SCRIPT,))
 
 
@@ -82,8 +82,8 @@ def arguments(plan: Plan) -> dict[str, Any]:
     else:
         data["activation_checkpointing"] = knobs.recompute != "none"
         if knobs.recompute != "none":
-            every = 2 if knobs.recompute == "every_second_layer" else 1
-            data["activation_checkpointing_kwargs"] = {"every_n_layers": every, "offload": knobs.activation_offload}
+            layer_interval = 2 if knobs.recompute == "every_second_layer" else 1
+            data["activation_checkpointing_kwargs"] = {"every_n_layers": layer_interval, "offload": knobs.activation_offload}
     if chosen == "deepspeed":
         data["deepspeed"] = _deepspeed(plan)
     elif plan.accumulation > 1 and not knobs.no_sync:
@@ -113,8 +113,8 @@ def _fsdp(plan: Plan) -> dict[str, Any]:
 def _deepspeed(plan: Plan) -> dict[str, Any]:
     """DeepSpeed's configuration; ``auto`` for values that the trainer fills in."""
     knobs, workload = plan.candidate.knobs, plan.workload
-    lefts = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
-    found: dict[str, Any] = {**dict.fromkeys(lefts, "auto"), ZERO: section(plan)}
+    left_to_trainer = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
+    found: dict[str, Any] = {**dict.fromkeys(left_to_trainer, "auto"), ZERO: section(plan)}
     kinds = {"adamw": "AdamW", "sgd": "SGD"}
     found["optimizer"] = {"type": kinds[workload.optimizer], "params": {"lr": "auto", "weight_decay": "auto"}}
     if workload.optimizer == "sgd":
@@ -122,7 +122,7 @@ def _deepspeed(plan: Plan) -> dict[str, Any]:
     if plan.candidate.layout.tp > 1:
         found[TENSOR] = tensors(plan)
     if workload.precision != "fp32":
-        own = knobs.reduce_dtype if knobs.reduce_dtype == "fp32" else workload.precision
+        reduce_dtype = knobs.reduce_dtype if knobs.reduce_dtype == "fp32" else workload.precision
         found |= {"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}
-        found |= {"data_types": {"grad_accum_dtype": own}, "communication_data_type": own}
+        found |= {"data_types": {"grad_accum_dtype": reduce_dtype}, "communication_data_type": reduce_dtype}
     return found

@@ -15,7 +15,7 @@ NODE_RANK, MASTER_ADDR, MASTER_PORT = (Shell(f'"${name}"') for name in ("NODE_RA
 NODE = (
     "On each node NODE_RANK, MASTER_ADDR and MASTER_PORT say where the ranks meet; strategist export --job writes what sets them."
 )
-_LACKING = "is not set; start this script by a job, see strategist export --job"
+_UNSET_ADVICE = "is not set; start this script by a job, see strategist export --job"
 
 
 def torchrun(plan: Plan) -> tuple[str, ...]:
@@ -23,11 +23,11 @@ def torchrun(plan: Plan) -> tuple[str, ...]:
 
     Rendezvous is static: with c10d, nodes would exchange host names, which other nodes need not be able to resolve.
     """
-    nodes, each = plan.cluster.nodes, f"--nproc-per-node={plan.cluster.gpus_per_node}"
+    nodes, processes = plan.cluster.nodes, f"--nproc-per-node={plan.cluster.gpus_per_node}"
     if nodes == 1:
-        return ("--standalone", each)
-    place = (f"--node-rank={NODE_RANK}", f"--master-addr={MASTER_ADDR}", f"--master-port={MASTER_PORT}")
-    return (f"--nnodes={nodes}", each, *map(Shell, place))
+        return ("--standalone", processes)
+    rendezvous = (f"--node-rank={NODE_RANK}", f"--master-addr={MASTER_ADDR}", f"--master-port={MASTER_PORT}")
+    return (f"--nnodes={nodes}", processes, *map(Shell, rendezvous))
 
 
 def start_script(
@@ -41,8 +41,8 @@ def start_script(
     """Script that starts the ranks of one node; the arguments that it is called with follow ``arguments``."""
     if plan.cluster.nodes == 1:
         return script(command, arguments, about=about, environment=environment)
-    place = [
+    exports = [
         f'export MASTER_PORT="${{MASTER_PORT:-{PORT}}}"',
-        *(f'export {name}="${{{name}:?{_LACKING}}}"' for name in ("NODE_RANK", "MASTER_ADDR")),
+        *(f'export {name}="${{{name}:?{_UNSET_ADVICE}}}"' for name in ("NODE_RANK", "MASTER_ADDR")),
     ]
-    return script(command, arguments, about=(*about, "", NODE), environment=environment, first=place)
+    return script(command, arguments, about=(*about, "", NODE), environment=environment, first=exports)

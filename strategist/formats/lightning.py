@@ -71,24 +71,24 @@ def read(entries: Entries) -> ParsedConfig:
     """Settings that a script's calls state; its module decides model, sequence length and optimizer."""
     entries.source = source = _calls(entries.source)
     kind = _kind(entries)
-    nodes = entries.whole("Trainer.num_nodes") or 1
+    nodes = entries.integer("Trainer.num_nodes") or 1
     devices = _devices(entries)
     found = {"DDPStrategy": _ddp, "FSDPStrategy": _fsdp, "DeepSpeedStrategy": _deepspeed, "ModelParallelStrategy": _mesh}[kind](
         entries
     )
-    precision = entries.word(PRECISIONS, "Trainer.precision") or "fp32"
+    precision = entries.choice(PRECISIONS, "Trainer.precision") or "fp32"
     if kind == "ModelParallelStrategy" and str(entries.get("MixedPrecisionPolicy.param_dtype")) in ("bfloat16", "float16"):
         precision = {"bfloat16": "bf16", "float16": "fp16"}[str(entries.get("MixedPrecisionPolicy.param_dtype"))]
     settings: dict[str, KnobValue] = {"compile": source.has("compile"), "no_sync": kind == "DDPStrategy"}
     settings["recompute"] = "full" if source.has("recompute") else "none"
     entries.get(*PRESENT.values(), *STRATEGIES)
-    settings["reduce_dtype"] = _reduced(entries, kind, precision)
-    if micro := entries.whole("batch_size"):
+    settings["reduce_dtype"] = _reduce_dtype(entries, kind, precision)
+    if micro := entries.integer("batch_size"):
         settings["micro_batch"] = micro
     return replace(
         found, settings={**settings, **found.settings}, workload={"precision": precision},
-        accumulation=entries.whole("Trainer.accumulate_grad_batches") or 1, devices=devices * nodes if devices else None,
-        unsaid=("optimizer", "train", *(() if micro else ("micro_batch",))), said={**SETTING_ENTRIES, **found.said},
+        accumulation=entries.integer("Trainer.accumulate_grad_batches") or 1, devices=devices * nodes if devices else None,
+        unstated=("optimizer", "train", *(() if micro else ("micro_batch",))), entry_names={**SETTING_ENTRIES, **found.entry_names},
         nearest=("reduce_dtype",) if precision == "fp16" else (), findings=(*found.findings, *_findings(entries)),
     )  # fmt: skip
 
@@ -111,8 +111,8 @@ def _calls(source: Source) -> Source:
     named: dict[str, Entry] = {}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
-        for name, value, place in _call_entries(call, constants, imported):
-            named.setdefault(name, Entry(name=name, value=value, line=place.lineno, column=place.col_offset + 1))
+        for name, value, position in _call_entries(call, constants, imported):
+            named.setdefault(name, Entry(name=name, value=value, line=position.lineno, column=position.col_offset + 1))
     return replace(source, entries=named)
 
 
@@ -125,8 +125,8 @@ def _call_entries(call: ast.Call, constants: Mapping[str, ast.expr], imported: s
         yield name, True, call
     for keyword in call.keywords:
         if keyword.arg is not None and (name in CALLS or keyword.arg == "batch_size"):
-            place = keyword.arg if keyword.arg == "batch_size" else f"{name}.{keyword.arg}"
-            for inner, value in leaves(place, _value(keyword.value, constants, imported)):
+            entry_name = keyword.arg if keyword.arg == "batch_size" else f"{name}.{keyword.arg}"
+            for inner, value in leaves(entry_name, _value(keyword.value, constants, imported)):
                 yield inner, value, keyword.value
 
 
@@ -141,8 +141,8 @@ def _value(node: ast.expr, constants: Mapping[str, ast.expr], imported: set[str]
         root = ast.unparse(node).partition(".")[0]
         return node.attr if root in imported else OPEN
     if isinstance(node, ast.Call):
-        made = ast.unparse(node.func).rpartition(".")[2]
-        return f"{made}()" if made.endswith(("Strategy", "Policy", "Offload", "Precision")) else OPEN
+        class_name = ast.unparse(node.func).rpartition(".")[2]
+        return f"{class_name}()" if class_name.endswith(("Strategy", "Policy", "Offload", "Precision")) else OPEN
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -151,19 +151,19 @@ def _value(node: ast.expr, constants: Mapping[str, ast.expr], imported: set[str]
 
 def _kind(entries: Entries) -> str:
     """The strategy: an object, or a name of Lightning's registry (pytorch/strategies/*: ``register_strategies``)."""
-    said = entries.get("Trainer.strategy")
-    text = str(said or "auto").removesuffix("()")
+    value = entries.get("Trainer.strategy")
+    text = str(value or "auto").removesuffix("()")
     known = {**dict.fromkeys(("auto", "SingleDeviceStrategy", "ddp"), "DDPStrategy"), "fsdp": "FSDPStrategy"}
     known["deepspeed"] = "DeepSpeedStrategy"
-    held = next((name for name in STRATEGIES if entries.source.has(name)), None)
+    strategy_call = next((name for name in STRATEGIES if entries.source.has(name)), None)
     found = text if text in STRATEGIES else known.get(text.partition("_")[0])
-    if found is None and (held is None or (isinstance(said, str) and said in ("dp", "tpu", "xla"))):
+    if found is None and (strategy_call is None or (isinstance(value, str) and value in ("dp", "tpu", "xla"))):
         words = ", ".join((*STRATEGIES, "ddp", "fsdp", "deepspeed"))
-        raise entries.source.error("Trainer.strategy", f"Trainer.strategy is {said}: one of {words} is needed")
-    return found or str(held)
+        raise entries.source.error("Trainer.strategy", f"Trainer.strategy is {value}: one of {words} is needed")
+    return found or str(strategy_call)
 
 
-def _word(entries: Entries) -> str:
+def _strategy_name(entries: Entries) -> str:
     return str(entries.get("Trainer.strategy") or "")
 
 
@@ -172,23 +172,23 @@ def _devices(entries: Entries) -> int | None:
     value = entries.get("Trainer.devices")
     if isinstance(value, list):
         return len(value)
-    return None if value is None or value in (-1, "-1", "auto") or not str(value).isdigit() else entries.whole("Trainer.devices")
+    return None if value is None or value in (-1, "-1", "auto") or not str(value).isdigit() else entries.integer("Trainer.devices")
 
 
 def _ddp(entries: Entries) -> ParsedConfig:
     options = {name: bool(entries.flag(f"DDPStrategy.{name}")) for name in ("static_graph", "gradient_as_bucket_view")}
-    unused = entries.flag("DDPStrategy.find_unused_parameters") or "find_unused_parameters_true" in _word(entries)
+    unused = entries.flag("DDPStrategy.find_unused_parameters") or "find_unused_parameters_true" in _strategy_name(entries)
     hook = HOOKS.get(str(entries.get("DDPStrategy.ddp_comm_hook")), "none")
     settings: dict[str, KnobValue] = {"dp_shard": 1, "find_unused_parameters": unused, "comm_hook": hook, **options}
     return ParsedConfig(
-        settings=settings | {"bucket_cap_mb": entries.whole("DDPStrategy.bucket_cap_mb") or 25}, spare="dp_replicate"
+        settings=settings | {"bucket_cap_mb": entries.integer("DDPStrategy.bucket_cap_mb") or 25}, spare="dp_replicate"
     )
 
 
 def _fsdp(entries: Entries) -> ParsedConfig:
     """Settings of FSDP1."""
-    resharded, in_node = entries.word(SHARDINGS, "FSDPStrategy.sharding_strategy") or (True, False)
-    offloads = entries.get("FSDPStrategy.cpu_offload") not in (None, False) or "cpu_offload" in _word(entries)
+    resharded, in_node = entries.choice(SHARDINGS, "FSDPStrategy.sharding_strategy") or (True, False)
+    offloads = entries.get("FSDPStrategy.cpu_offload") not in (None, False) or "cpu_offload" in _strategy_name(entries)
     settings: dict[str, KnobValue] = {"reshard_after_forward": resharded is not False, "offload": "all" if offloads else "none"}
     if entries.get(*CHECKPOINTING) not in (None, [], ()):
         settings["recompute"] = "full"
@@ -205,14 +205,14 @@ def _fsdp(entries: Entries) -> ParsedConfig:
 
 def _deepspeed(entries: Entries) -> ParsedConfig:
     """Settings of DeepSpeed, from the strategy's arguments or from a DeepSpeed configuration."""
-    precision = entries.word(PRECISIONS, "Trainer.precision") or "fp32"
+    precision = entries.choice(PRECISIONS, "Trainer.precision") or "fp32"
     if part := deepspeed_of(entries, "DeepSpeedStrategy.config", precision):
         settings = {name: value for name, value in part.settings.items() if name != "micro_batch"}  # batches are the Trainer's
         return replace(part, settings=settings, workload={})
-    word = _word(entries)
+    word = _strategy_name(entries)
     stage = next((number for number in (1, 2, 3) if f"stage_{number}" in word), None)
     section = {
-        "stage": entries.whole("DeepSpeedStrategy.stage", least=0) or stage or 2,
+        "stage": entries.integer("DeepSpeedStrategy.stage", minimum=0) or stage or 2,
         "offload_optimizer.device": "cpu" if entries.flag("DeepSpeedStrategy.offload_optimizer") or "offload" in word else None,
         "offload_param.device": "cpu" if entries.flag("DeepSpeedStrategy.offload_parameters") or "3_offload" in word else None,
         "offload_optimizer.pin_memory": bool(entries.flag("DeepSpeedStrategy.pin_memory")),
@@ -222,10 +222,10 @@ def _deepspeed(entries: Entries) -> ParsedConfig:
 
 def _mesh(entries: Entries) -> ParsedConfig:
     """Settings of FSDP2 and tensor parallelism, as the module's ``configure_model`` applies them."""
-    nodes, devices, source = entries.whole("Trainer.num_nodes") or 1, _devices(entries), entries.source
+    nodes, devices, source = entries.integer("Trainer.num_nodes") or 1, _devices(entries), entries.source
     name = "ModelParallelStrategy"
-    settings: dict[str, KnobValue] = {"tp": entries.whole(f"{name}.tensor_parallel_size") or devices or 1}
-    settings["dp_shard"] = entries.whole(f"{name}.data_parallel_size") or nodes
+    settings: dict[str, KnobValue] = {"tp": entries.integer(f"{name}.tensor_parallel_size") or devices or 1}
+    settings["dp_shard"] = entries.integer(f"{name}.data_parallel_size") or nodes
     value = entries.get("fully_shard.reshard_after_forward")
     if isinstance(value, int) and not isinstance(value, bool):
         settings |= {"reshard_after_forward": "subgroup", "reshard_group_size": value}
@@ -237,11 +237,11 @@ def _mesh(entries: Entries) -> ParsedConfig:
     return ParsedConfig(settings=settings)
 
 
-def _reduced(entries: Entries, kind: str, precision: str) -> str:
+def _reduce_dtype(entries: Entries, kind: str, precision: str) -> str:
     """Dtype in which gradients are reduced."""
-    told = entries.get("MixedPrecisionPolicy.reduce_dtype", "MixedPrecision.reduce_dtype")
-    if told is not None:
-        return "fp32" if str(told) == "float32" else "bf16"
+    value = entries.get("MixedPrecisionPolicy.reduce_dtype", "MixedPrecision.reduce_dtype")
+    if value is not None:
+        return "fp32" if str(value) == "float32" else "bf16"
     return "fp32" if (kind == "DDPStrategy" and precision != "bf16-true") or precision == "fp32" else "bf16"
 
 

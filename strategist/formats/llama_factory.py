@@ -21,7 +21,7 @@ from strategist.formats.export_notes import header_lines, setting_notes
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script
-from strategist.formats.launcher import launched, opened, sharded
+from strategist.formats.launcher import launcher_config, sharded_by_launcher, with_launcher_entries
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 from strategist.profiles.models import hub_name
@@ -84,16 +84,16 @@ SETTING_ENTRIES = {
 
 def recognises(source: Source) -> bool:
     """Whether a source is LLaMA-Factory's: YAML or a command with at least two names that only LLaMA-Factory has."""
-    own = ("finetuning_type", "cutoff_len", "lora_target", "template", "stage")
+    llama_factory_names = ("finetuning_type", "cutoff_len", "lora_target", "template", "stage")
     named = source.has("model_name_or_path") or source.has("stage")
-    return source.language in ("yaml", "command") and named and sum(source.has(name) for name in own) > 1
+    return source.language in ("yaml", "command") and named and sum(source.has(name) for name in llama_factory_names) > 1
 
 
 def read(entries: Entries) -> ParsedConfig:
     """Settings that a configuration states; it runs on the devices that it is started on."""
     workload = _workload(entries)
     settings: dict[str, KnobValue] = {
-        "micro_batch": entries.whole("per_device_train_batch_size") or DEFAULT_MICRO_BATCH,
+        "micro_batch": entries.integer("per_device_train_batch_size") or DEFAULT_MICRO_BATCH,
         "recompute": "none" if entries.flag("disable_gradient_checkpointing") else "full",
         "compile": bool(entries.flag("torch_compile")),
     }
@@ -107,77 +107,79 @@ def read(entries: Entries) -> ParsedConfig:
     model = entries.get("model_name_or_path")
     return ParsedConfig(
         settings=settings, workload=workload, model=str(model) if model else None, spare=found.spare,
-        accumulation=entries.whole("gradient_accumulation_steps") or 1,
-        devices=found.devices, stack=found.stack, said={**SETTING_ENTRIES, **found.said},
+        accumulation=entries.integer("gradient_accumulation_steps") or 1,
+        devices=found.devices, stack=found.stack, entry_names={**SETTING_ENTRIES, **found.entry_names},
         findings=(*found.findings, *_unsupported_findings(entries, str(workload["train"]))),
     )  # fmt: skip
 
 
 def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
     """Settings of FSDP as the trainer reads them, from a string or a list; otherwise DDP, unless the launcher shards."""
-    by = launched(entries, "" if precision == "fp32" else precision.removesuffix("-true"))
-    said = entries.get("fsdp")
-    words = {str(word) for word in (said if isinstance(said, list) else str(said or "").replace(",", " ").split())}
-    if by.shards_first or not words - {"false", "False", "[]"}:
-        return sharded(ParsedConfig(settings={"no_sync": True}, spare="dp_replicate"), by, entries)
-    whole = "full_shard" in words or "true" in words or "True" in words or "hybrid_shard" in words
+    launcher = launcher_config(entries, "" if precision == "fp32" else precision.removesuffix("-true"))
+    value = entries.get("fsdp")
+    words = {str(word) for word in (value if isinstance(value, list) else str(value or "").replace(",", " ").split())}
+    if launcher.shards_first or not words - {"false", "False", "[]"}:
+        return sharded_by_launcher(ParsedConfig(settings={"no_sync": True}, spare="dp_replicate"), launcher, entries)
+    reshards = "full_shard" in words or "true" in words or "True" in words or "hybrid_shard" in words
     findings: tuple[Diagnostic, ...] = ()
     if words & {"hybrid_shard", "hybrid_shard_zero2"}:
         text = "fsdp: shards stay within a node, which is priced as over all devices"
         findings = (finding("FMT-002", text, "give --fix dp_shard=GPUS", entries.source, "fsdp"),)
     settings: dict[str, KnobValue] = {
-        "reshard_after_forward": whole, "no_sync": True, "offload": "all" if "offload" in words else "none",
+        "reshard_after_forward": reshards, "no_sync": True, "offload": "all" if "offload" in words else "none",
     }  # fmt: skip
     return ParsedConfig(settings=settings, spare="dp_shard", findings=findings)
 
 
 def _workload(entries: Entries) -> dict[str, int | str]:
     """Sequence length, precision, optimizer and what is trained."""
-    kind = entries.word({"lora": "lora", "full": "full", "freeze": "full", "oft": "lora"}, "finetuning_type") or "lora"
-    bits = entries.whole("quantization_bit")
+    kind = entries.choice({"lora": "lora", "full": "full", "freeze": "full", "oft": "lora"}, "finetuning_type") or "lora"
+    bits = entries.integer("quantization_bit")
     if kind == "lora" and bits is not None and bits <= 4:
         kind = "qlora"
     half = "bf16" if entries.flag("bf16") else "fp16" if entries.flag("fp16") else "fp32"
     found: dict[str, int | str] = {
         "train": kind,
         "precision": "bf16-true" if entries.flag("pure_bf16") else half,
-        "seq_len": entries.whole("cutoff_len") or DEFAULT_TOKENS,
+        "seq_len": entries.integer("cutoff_len") or DEFAULT_TOKENS,
         "optimizer": OPTIMIZERS.get(str(entries.get("optim") or "adamw_torch"), "adamw"),
     }
     if entries.flag("use_muon"):
         found["optimizer"] = "muon"
     if kind != "full":
-        found["lora_rank"] = entries.whole("lora_rank") or DEFAULT_RANK
+        found["lora_rank"] = entries.integer("lora_rank") or DEFAULT_RANK
     return found
 
 
 def _unsupported_findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
     """Findings on entries that no setting expresses."""
     source = entries.source
-    told = {name: what for name, what in UNPRICED_ENTRIES.items() if what and entries.on(name)}
-    if what := entries.word(STAGES, "stage"):
-        told["stage"] = what
+    effects = {name: effect for name, effect in UNPRICED_ENTRIES.items() if effect and entries.enabled(name)}
+    if effect := entries.choice(STAGES, "stage"):
+        effects["stage"] = effect
     if entries.get("finetuning_type") == "freeze":
-        told["finetuning_type"] = "freeze trains some layers only, and is priced as full training, which needs more memory and time"
+        effects["finetuning_type"] = (
+            "freeze trains some layers only, and is priced as full training, which needs more memory and time"
+        )
     if entries.get("finetuning_type") == "oft":
         text = "finetuning_type: oft is priced as lora"
         yield finding("FMT-002", text, "measure it if it matters", source, "finetuning_type", about="oft")
-    if (bits := entries.whole("quantization_bit")) and bits > 4:
-        told["quantization_bit"] = f"weights are stored in {bits} bits and priced in the compute type"
+    if (bits := entries.integer("quantization_bit")) and bits > 4:
+        effects["quantization_bit"] = f"weights are stored in {bits} bits and priced in the compute type"
     if (method := entries.get("quantization_method")) not in (None, "bnb"):
-        told["quantization_method"] = f"weights are quantized by {method} and priced as by bitsandbytes"
+        effects["quantization_method"] = f"weights are quantized by {method} and priced as by bitsandbytes"
     if train != "full" and entries.get("lora_target") not in (None, "all", ["all"]):
-        told["lora_target"] = "adapters are priced as on all linears"
+        effects["lora_target"] = "adapters are priced as on all linears"
     if str(entries.get("optim") or "adamw_torch") not in OPTIMIZERS:
-        told["optim"] = "the size of its states is not known; priced as Adam's"
-    for name, what in told.items():
-        yield unsupported_entry(source, name, what)
+        effects["optim"] = "the size of its states is not known; priced as Adam's"
+    for name, effect in effects.items():
+        yield unsupported_entry(source, name, effect)
     if not entries.flag("packing", "neat_packing") and entries.get("stage") != "pt":
         text = "sequences are not packed; each is priced at cutoff_len tokens"
         yield finding("FMT-003", text, "write packing: true, or give --seq-len", source, "cutoff_len")
 
 
-OWN = ("output_dir", "do_train", "max_steps", "logging_steps", "save_strategy", "report_to", "disable_tqdm", "seed")
+RUN_ARGUMENTS = ("output_dir", "do_train", "max_steps", "logging_steps", "save_strategy", "report_to", "disable_tqdm", "seed")
 """Arguments of the program's trials that a training sets differently."""
 
 
@@ -187,15 +189,15 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     assert program is not None
     facts = plan_facts(plan)
     given = {"environment.CONFIG_FILE": "", "folder": "", "steps": "", "seed": ""}
-    words = (word.partition("=") for word in program.arguments(facts, given) if "=" in word)
-    said = {name: value for name, _, value in words if name not in OWN}
+    assignments = (word.partition("=") for word in program.arguments(facts, given) if "=" in word)
+    arguments = {name: value for name, _, value in assignments if name not in RUN_ARGUMENTS}
     data: dict[str, Any] = {
         "model_name_or_path": hub_name(plan.model.name), "stage": "sft", "do_train": True, "dataset": "tatsu-lab/alpaca",
         "dataset_dir": ONLINE, "template": "default", "output_dir": "saves", "learning_rate": 1e-4, "num_train_epochs": 3.0,
     }  # fmt: skip
-    for name, value in said.items():
+    for name, value in arguments.items():
         _put(data, name.split("."), _value(value))
-    remarks = {said: notes[name] for name, said in SETTING_ENTRIES.items() if name in notes}
+    remarks = {entry: notes[name] for name, entry in SETTING_ENTRIES.items() if name in notes}
     model = data["model_name_or_path"]
     needs = (
         f"model: model_name_or_path is {model}",
@@ -215,11 +217,11 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     return ExportedFiles(files=files, command=("bash", "train.sh"), needs=needs, placeholders=placeholders)
 
 
-def _put(data: dict[str, Any], place: list[str], value: Any) -> None:
-    """Stores a value in nested mappings; ``place`` are the parts of its dotted name."""
-    for key in place[:-1]:
+def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
+    """Stores a value in nested mappings; ``path`` are the parts of its dotted name."""
+    for key in path[:-1]:
         data = data.setdefault(key, {})
-    data[place[-1]] = value
+    data[path[-1]] = value
 
 
 def _value(text: str) -> Any:
@@ -248,5 +250,5 @@ IGNORED_ENTRIES = (
 
 FORMAT = Format(
     name="llama-factory", title="LLaMA-Factory's training YAML, 0.9", recognises=recognises, read=read,
-    write=write, opened=opened, ignores=IGNORED_ENTRIES, listed="llama_factory",
+    write=write, opened=with_launcher_entries, ignores=IGNORED_ENTRIES, listed="llama_factory",
 )  # fmt: skip

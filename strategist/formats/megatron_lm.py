@@ -91,108 +91,111 @@ UNPRICED_ENTRIES = {
 
 def recognises(source: Source) -> bool:
     """Whether a source is Megatron-LM's, by flags that only Megatron-LM has."""
-    own = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "use-mcore-models", "use-distributed-optimizer")
-    return source.language in ("command", "yaml") and any(source.has(name) for name in own)
+    megatron_flags = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "use-mcore-models", "use-distributed-optimizer")
+    return source.language in ("command", "yaml") and any(source.has(name) for name in megatron_flags)
 
 
 def read(entries: Entries) -> ParsedConfig:
     """Settings that the arguments state; data ranks are the devices that no other degree takes."""
     source = entries.source
-    settings: dict[str, KnobValue] = {name: entries.whole(flag) or 1 for name, flag in DEGREES.items()}
-    if micro := entries.whole(SETTING_ENTRIES["micro_batch"]):
+    settings: dict[str, KnobValue] = {name: entries.integer(flag) or 1 for name, flag in DEGREES.items()}
+    if micro := entries.integer(SETTING_ENTRIES["micro_batch"]):
         settings["micro_batch"] = micro
-    if entries.on("num-experts") and not entries.whole(DEGREES["etp"]):
+    if entries.enabled("num-experts") and not entries.integer(DEGREES["etp"]):
         settings["etp"] = settings["tp"]
-    before = set(entries.open)
+    open_before = set(entries.open)
     model, missing = shape(entries, source, int(settings["tp"]))
-    of_model = tuple(set(entries.open) - before)
+    model_entries = tuple(set(entries.open) - open_before)
     layers = model.layers if model else 0
     sharding, spare = _sharding(entries, settings)
     pipeline = cut(entries, source, int(settings["pp"]), layers)
-    settings |= {**sharding, **_arithmetic(entries), **pipeline.settings}
+    settings |= {**sharding, **_dtypes_and_experts(entries), **pipeline.settings}
     settings |= _layers(entries, settings, layers)
     workload = _workload(entries)
-    processes, nodes = (entries.whole(f"{name}", name.replace("-", "_")) for name in ("nproc-per-node", "nnodes"))
+    processes, nodes = (entries.integer(f"{name}", name.replace("-", "_")) for name in ("nproc-per-node", "nnodes"))
     return ParsedConfig(
         settings=settings, workload=workload, model=model, spare=spare,
         accumulation=None if "global_batch" in workload else 1,
         devices=processes * (nodes or 1) if processes else None,
-        stage_layers=pipeline.layers, said=_flag_names(source), model_entries=(*of_model, missing),
+        stage_layers=pipeline.layers, entry_names=_flag_names(source), model_entries=(*model_entries, missing),
         findings=(*pipeline.findings, *_unsupported_findings(entries, source, layers), *_missing_flags(entries, source, missing)),
     )  # fmt: skip
 
 
 def _flag_names(source: Source) -> dict[str, str]:
     """The flag of each setting; of several possible flags, the one that the source has."""
-    others = {
+    alternatives = {
         "reshard_after_forward": ("use-torch-fsdp2", *FSDP), "precision": ("fp16",), "recompute": ("recompute-activations",),
         "pp_virtual_stages": (LAYERS_PER_STAGE, LIST), "pp_split": (*NAMED, *COUNTED),
     }  # fmt: skip
-    found = {name: next((other for other in names if source.has(other)), SETTING_ENTRIES[name]) for name, names in others.items()}
+    found = {
+        name: next((alternative for alternative in names if source.has(alternative)), SETTING_ENTRIES[name])
+        for name, names in alternatives.items()
+    }
     return SETTING_ENTRIES | {name: flag for name, flag in found.items() if not source.has(SETTING_ENTRIES[name])}
 
 
 def _sharding(entries: Entries, settings: Mapping[str, KnobValue]) -> tuple[dict[str, KnobValue], str]:
     """Settings of sharding over data ranks, and the axis that takes the remaining devices."""
     stage = 0
-    if entries.on("use-torch-fsdp2"):
-        stage = 2 if entries.on("torch-fsdp2-no-reshard-after-forward") else 3
-    elif entries.on(*FSDP):
-        said = entries.word(STRATEGIES, "data-parallel-sharding-strategy")
-        stage = STRATEGIES["optim_grads_params"] if said is None else said
-    elif entries.on("use-distributed-optimizer"):
+    if entries.enabled("use-torch-fsdp2"):
+        stage = 2 if entries.enabled("torch-fsdp2-no-reshard-after-forward") else 3
+    elif entries.enabled(*FSDP):
+        stated_stage = entries.choice(STRATEGIES, "data-parallel-sharding-strategy")
+        stage = STRATEGIES["optim_grads_params"] if stated_stage is None else stated_stage
+    elif entries.enabled("use-distributed-optimizer"):
         stage = 1
     found: dict[str, KnobValue] = {"no_sync": stage < 2 or int(settings["pp"]) > 1}
     if stage or int(settings["cp"]) > 1 or int(settings["ep"]) > 1:
         found["reshard_after_forward"] = stage == 3
-    if entries.on("use-tp-pp-dp-mapping"):
+    if entries.enabled("use-tp-pp-dp-mapping"):
         found["axis_order"] = "dp_replicate.dp_shard.pp.cp.tp"
-    instances = entries.whole("num-distributed-optimizer-instances") or 1
+    instances = entries.integer("num-distributed-optimizer-instances") or 1
     if stage and instances > 1:
         found["dp_replicate"] = instances
     return found, "dp_shard" if stage or int(settings["ep"]) > 1 else "dp_replicate"
 
 
-def _arithmetic(entries: Entries) -> dict[str, KnobValue]:
+def _dtypes_and_experts(entries: Entries) -> dict[str, KnobValue]:
     """Reduce dtype, float8, optimizer offload, and implementation of experts."""
-    half = entries.on("grad-reduce-in-bf16") if entries.on("bf16") else entries.on("fp16")
-    half = half and not entries.on("accumulate-allreduce-grads-in-fp32")
+    half = entries.enabled("grad-reduce-in-bf16") if entries.enabled("bf16") else entries.enabled("fp16")
+    half = half and not entries.enabled("accumulate-allreduce-grads-in-fp32")
     found: dict[str, KnobValue] = {"reduce_dtype": "bf16" if half else "fp32"}
     if entries.get("fp8-format", "fp8-hybrid", "fp8-e4m3"):
-        found["float8"] = entries.word(RECIPES, "fp8-recipe") or "tensorwise"
-        gathers = entries.on("fp8-param-gather")
+        found["float8"] = entries.choice(RECIPES, "fp8-recipe") or "tensorwise"
+        gathers = entries.enabled("fp8-param-gather")
         found["float8_all_gather"] = gathers and found["float8"] == "tensorwise"
-    if entries.on("optimizer-cpu-offload"):
+    if entries.enabled("optimizer-cpu-offload"):
         found["offload"] = "optimizer"
-        found["pin_memory"] = not entries.on("no-pin-cpu-grads", "no-pin-cpu-params")
-    if entries.on("moe-grouped-gemm"):
+        found["pin_memory"] = not entries.enabled("no-pin-cpu-grads", "no-pin-cpu-params")
+    if entries.enabled("moe-grouped-gemm"):
         found["grouped_gemm"] = True
-    if entries.on("moe-router-enable-expert-bias"):
+    if entries.enabled("moe-router-enable-expert-bias"):
         found["expert_balance"] = "bias"
     return found
 
 
 def _layers(entries: Entries, settings: Mapping[str, KnobValue], layers: int) -> dict[str, KnobValue]:
     """Settings of how layers are split over ranks and recomputed."""
-    split, sequences = int(settings["tp"]) > 1, entries.on("sequence-parallel")
+    split, sequences = int(settings["tp"]) > 1, entries.enabled("sequence-parallel")
     found: dict[str, KnobValue] = {"sequence_parallel": split and sequences, "loss_parallel": split}
     stage = max(1, layers // (int(settings["pp"]) * int(settings["pp_virtual_stages"])))
     found |= _recompute(entries, stage)
     if int(settings["cp"]) > 1:
-        kind = entries.word({"p2p": "alltoall", "all_gather": "allgather", "a2a": "", "a2a+p2p": ""}, "cp-comm-type")
+        kind = entries.choice({"p2p": "alltoall", "all_gather": "allgather", "a2a": "", "a2a+p2p": ""}, "cp-comm-type")
         found["cp_rotate"] = kind or "alltoall"
     return found
 
 
 def _recompute(entries: Entries, stage: int) -> dict[str, KnobValue]:
     """Recomputation: of all layers, of every second layer, or of parts of each. ``stage``: layers of a pipeline stage."""
-    kind = entries.word({"full": "full", "selective": "selective"}, "recompute-granularity")
-    if entries.on(OLD_RECOMPUTE):
+    kind = entries.choice({"full": "full", "selective": "selective"}, "recompute-granularity")
+    if entries.enabled(OLD_RECOMPUTE):
         kind = "full"
-    if entries.on("recompute-activations"):
+    if entries.enabled("recompute-activations"):
         kind = "selective"
-    method = entries.word({"uniform": "uniform", "block": "block"}, "recompute-method")
-    number, modules = entries.whole("recompute-num-layers") or 1, entries.get("recompute-modules")
+    method = entries.choice({"uniform": "uniform", "block": "block"}, "recompute-method")
+    number, modules = entries.integer("recompute-num-layers") or 1, entries.get("recompute-modules")
     if kind == "full":
         half = method == "block" and abs(2 * number - stage) < stage / 2
         return {"recompute": "every_second_layer" if half else "none" if method == "block" and 2 * number < stage else "full"}
@@ -210,13 +213,13 @@ def _workload(entries: Entries) -> dict[str, int | str]:
     """Sequence length, global batch, precision and optimizer; all parameters are trained."""
     found: dict[str, int | str] = {"train": "full", "precision": "fp32"}
     for flag in ("bf16", "fp16"):
-        if entries.on(flag):
+        if entries.enabled(flag):
             found["precision"] = flag
     for name, flag in (("seq_len", "seq-length"), ("global_batch", "global-batch-size")):
-        if number := entries.whole(flag, flag.replace("seq", "encoder-seq")):
+        if number := entries.integer(flag, flag.replace("seq", "encoder-seq")):
             found[name] = number
-    found["optimizer"] = entries.word(OPTIMIZERS, "optimizer") or "adamw"
-    states = {entries.word(TYPES, name) or "fp32" for name in ("exp-avg-dtype", "exp-avg-sq-dtype")}
+    found["optimizer"] = entries.choice(OPTIMIZERS, "optimizer") or "adamw"
+    states = {entries.choice(TYPES, name) or "fp32" for name in ("exp-avg-dtype", "exp-avg-sq-dtype")}
     if states == {"bf16"} and found["optimizer"] == "adamw":
         found["optimizer"] = "adamw_bf16"
     return found
@@ -224,21 +227,21 @@ def _workload(entries: Entries) -> dict[str, int | str]:
 
 def _unsupported_findings(entries: Entries, source: Source, layers: int) -> Iterator[Diagnostic]:
     """Findings on flags that no setting expresses."""
-    for name, what in {**UNPRICED_ENTRIES, **_approximated(entries, layers)}.items():
-        if entries.on(name):
-            yield unsupported_entry(source, name, what)
+    for name, effect in {**UNPRICED_ENTRIES, **_approximated(entries, layers)}.items():
+        if entries.enabled(name):
+            yield unsupported_entry(source, name, effect)
 
 
 def _approximated(entries: Entries, layers: int) -> dict[str, str]:
     """Flags with values that settings express only approximately, with their effect."""
     found = {}
-    if entries.get("recompute-method") == "uniform" and (entries.whole("recompute-num-layers") or 1) > 1:
+    if entries.get("recompute-method") == "uniform" and (entries.integer("recompute-num-layers") or 1) > 1:
         found["recompute-num-layers"] = "inputs of groups of layers are kept, not of each"
-    if entries.get("recompute-method") == "block" and (entries.whole("recompute-num-layers") or 1) < layers:
+    if entries.get("recompute-method") == "block" and (entries.integer("recompute-num-layers") or 1) < layers:
         found["recompute-num-layers"] = "the first layers of a stage are computed again, the others kept"
     if set(_words(entries.get("recompute-modules"))) - {"core_attn", ""}:
         found["recompute-modules"] = "these modules are computed again; priced as all but matmuls, attention and collectives"
-    if entries.real("optimizer-offload-fraction") not in (None, 1.0):
+    if entries.number("optimizer-offload-fraction") not in (None, 1.0):
         found["optimizer-offload-fraction"] = "a part of the optimizer stays on the devices"
     if entries.get("fp8-recipe") in ("mxfp8", "blockwise", "custom"):
         found["fp8-recipe"] = "scales are of blocks; priced as scales of rows"
@@ -258,23 +261,23 @@ def _approximated(entries: Entries, layers: int) -> dict[str, str]:
 
 def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[Diagnostic]:
     """Findings on missing flags without which the program differs from what is priced."""
-    ranks, sharded = entries.whole(DEGREES["ep"]) or 1, entries.on("use-distributed-optimizer", "use-torch-fsdp2", *FSDP)
-    if entries.on("deepspeed"):
+    ranks, sharded = entries.integer(DEGREES["ep"]) or 1, entries.enabled("use-distributed-optimizer", "use-torch-fsdp2", *FSDP)
+    if entries.enabled("deepspeed"):
         text = "deepspeed: Megatron-DeepSpeed shards by its ZeRO stage; the price is that of a plan without it"
         yield finding("FMT-002", text, "measure it if it matters", source, "deepspeed", about="deepspeed_config.zero_stage")
-    if entries.on(OLD_RECOMPUTE):
+    if entries.enabled(OLD_RECOMPUTE):
         text = f"{OLD_RECOMPUTE} was removed; it is read as full recomputation"
         yield finding("FMT-001", text, "write --recompute-granularity full --recompute-method uniform", source, OLD_RECOMPUTE)
     if missing:
         text = f"the file does not state {missing}: that of GPT-2 is assumed"
         yield finding("FMT-003", text, f"write --{missing}, or give --model", source, about=missing)
-    if not (entries.on("overlap-grad-reduce", "overlap_grad_reduce", "use-torch-fsdp2", *FSDP)):
+    if not (entries.enabled("overlap-grad-reduce", "overlap_grad_reduce", "use-torch-fsdp2", *FSDP)):
         text = "overlap-grad-reduce is missing: gradients are reduced after the backward pass; the price overlaps them with it"
         yield finding("FMT-002", text, "write --overlap-grad-reduce", source, DEGREES["tp"], about="overlap-grad-reduce")
-    if (ranks > 1 or (entries.whole(DEGREES["cp"]) or 1) > 1) and not sharded:
+    if (ranks > 1 or (entries.integer(DEGREES["cp"]) or 1) > 1) and not sharded:
         text = "use-distributed-optimizer is missing: each rank keeps all optimizer states; the price shards them"
-        where = DEGREES["ep" if ranks > 1 else "cp"]
-        yield finding("FMT-002", text, "write --use-distributed-optimizer", source, where, about="use-distributed-optimizer")
+        entry = DEGREES["ep" if ranks > 1 else "cp"]
+        yield finding("FMT-002", text, "write --use-distributed-optimizer", source, entry, about="use-distributed-optimizer")
     if ranks > 1 and entries.get("moe-token-dispatcher-type") in (None, "allgather"):
         text = "the tokens of all ranks are gathered for the experts; they are priced as exchanged by alltoall"
         about = "moe-token-dispatcher-type"
@@ -321,7 +324,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 def _note(word: str, notes: Mapping[str, str]) -> str:
     """The remark of the setting that a flag states; empty without one."""
     flag = word.partition("=")[0].removeprefix("--")
-    return next((notes[name] for name, said in SETTING_ENTRIES.items() if said == flag and name in notes), "")
+    return next((notes[name] for name, entry in SETTING_ENTRIES.items() if entry == flag and name in notes), "")
 
 
 LAUNCHERS = (

@@ -19,7 +19,7 @@ NEEDED = ("num-layers", "hidden-size", "num-attention-heads")
 """Flags without which a script states no model shape: it comes from a checkpoint, or from layers of other kinds."""
 
 _PATTERN = re.compile(r"[\[\]()0-9+*, ]+")
-_PIECE = re.compile(r"\[([0-9, ]+)\](?:\*([0-9]+))?")
+_LIST_TERM = re.compile(r"\[([0-9, ]+)\](?:\*([0-9]+))?")
 OTHER_LAYERS = ("hybrid-layer-pattern", "hybrid-override-pattern", "heterogeneous-layers-config-path")
 
 
@@ -29,28 +29,28 @@ def shape(entries: Entries, source: Source, tp: int) -> tuple[ModelShape | None,
     Raises:
         FileError: a value is invalid, or the values fit no model.
     """
-    layers, hidden, heads = (entries.whole(name) for name in NEEDED)
+    layers, hidden, heads = (entries.integer(name) for name in NEEDED)
     if not (layers and hidden and heads) or any(entries.get(name) for name in OTHER_LAYERS):
         return None, ""
-    gated, biases = entries.on("swiglu", "quick-geglu"), not entries.on("disable-bias-linear")
-    grouped, latent = entries.on("group-query-attention"), _latent_attention(entries)
+    gated, biases = entries.enabled("swiglu", "quick-geglu"), not entries.enabled("disable-bias-linear")
+    grouped, latent = entries.enabled("group-query-attention"), _latent_attention(entries)
     usual = hidden * 4 * 2 // 3 // 64 * 64 if gated else 4 * hidden
-    head_size = latent.nope_head_size + latent.rope_head_size if latent else entries.whole("kv-channels") or hidden // heads
+    head_size = latent.nope_head_size + latent.rope_head_size if latent else entries.integer("kv-channels") or hidden // heads
     positions = entries.get("position-embedding-type") or "learned_absolute"
-    ffn_size = entries.whole("ffn-hidden-size") or usual
+    ffn_size = entries.integer("ffn-hidden-size") or usual
     try:
         found = ModelShape(
             name=f"{layers} layers of {hidden}", layers=layers, hidden_size=hidden, heads=heads,
-            kv_heads=(entries.whole("num-query-groups") or 1) if grouped else heads,
+            kv_heads=(entries.integer("num-query-groups") or 1) if grouped else heads,
             head_size=head_size, ffn_size=ffn_size, vocab_size=1, ffn_matrices=3 if gated else 2,
-            tied_embeddings=not entries.on("untie-embeddings-and-output-weights"),
-            qkv_bias=biases or entries.on("add-qkv-bias"), output_bias=biases, ffn_bias=biases,
-            qk_norm=entries.on("qk-layernorm") and latent is None,
+            tied_embeddings=not entries.enabled("untie-embeddings-and-output-weights"),
+            qkv_bias=biases or entries.enabled("add-qkv-bias"), output_bias=biases, ffn_bias=biases,
+            qk_norm=entries.enabled("qk-layernorm") and latent is None,
             attention_sinks=entries.get("softmax-type") == "learnable",
             norm="rms" if entries.get("normalization") == "RMSNorm" else "layer",
-            learned_positions=(entries.whole("max-position-embeddings") or 0) if positions == "learned_absolute" else 0,
-            rope_theta=entries.real("rotary-base") or ModelShape.rope_theta, norm_epsilon=entries.real("norm-epsilon") or 1e-5,
-            activation="relu2" if entries.on("squared-relu") else "", mla=latent,
+            learned_positions=(entries.integer("max-position-embeddings") or 0) if positions == "learned_absolute" else 0,
+            rope_theta=entries.number("rotary-base") or ModelShape.rope_theta, norm_epsilon=entries.number("norm-epsilon") or 1e-5,
+            activation="relu2" if entries.enabled("squared-relu") else "", mla=latent,
             moe=_experts(entries, source, layers, ffn_size),
         )  # fmt: skip
     except InputError as error:
@@ -60,49 +60,49 @@ def shape(entries: Entries, source: Source, tp: int) -> tuple[ModelShape | None,
 
 def _latent_attention(entries: Entries) -> MLAShape | None:
     """Multi-head latent attention, with the defaults of ``_add_mla_args``; None without it."""
-    if not entries.on("multi-latent-attention"):
+    if not entries.enabled("multi-latent-attention"):
         return None
     return MLAShape(
-        query_rank=entries.whole("q-lora-rank", least=0) or 0,
-        key_value_rank=entries.whole("kv-lora-rank") or 32,
-        rope_head_size=entries.whole("qk-pos-emb-head-dim") or 64,
-        nope_head_size=entries.whole("qk-head-dim") or 128,
-        value_head_size=entries.whole("v-head-dim") or 128,
+        query_rank=entries.integer("q-lora-rank", minimum=0) or 0,
+        key_value_rank=entries.integer("kv-lora-rank") or 32,
+        rope_head_size=entries.integer("qk-pos-emb-head-dim") or 64,
+        nope_head_size=entries.integer("qk-head-dim") or 128,
+        value_head_size=entries.integer("v-head-dim") or 128,
     )
 
 
 def _experts(entries: Entries, source: Source, layers: int, ffn_size: int) -> MoEShape | None:
-    experts = entries.whole("num-experts")
+    experts = entries.integer("num-experts")
     if not experts:
         return None
-    width = entries.whole("moe-ffn-hidden-size") or ffn_size
-    score = entries.word({"softmax": "softmax", "sigmoid": "sigmoid", "sqrtsoftplus": "sigmoid"}, "moe-router-score-function")
+    width = entries.integer("moe-ffn-hidden-size") or ffn_size
+    score = entries.choice({"softmax": "softmax", "sigmoid": "sigmoid", "sqrtsoftplus": "sigmoid"}, "moe-router-score-function")
     return MoEShape(
         experts=experts,
-        experts_per_token=entries.whole("moe-router-topk") or 2,
+        experts_per_token=entries.integer("moe-router-topk") or 2,
         expert_ffn_size=width,
-        shared_experts=-(-(entries.whole("moe-shared-expert-intermediate-size", least=0) or 0) // width),
+        shared_experts=-(-(entries.integer("moe-shared-expert-intermediate-size", minimum=0) or 0) // width),
         first_dense_layers=_dense_layers(entries, source, layers),
-        router_balance_bias=entries.on("moe-router-enable-expert-bias"),
+        router_balance_bias=entries.enabled("moe-router-enable-expert-bias"),
         router_score=score or "softmax",
-        router_normalised=score == "sigmoid" or not entries.on("moe-router-pre-softmax"),
-        router_groups=entries.whole("moe-router-num-groups") or 1,
-        router_groups_per_token=entries.whole("moe-router-group-topk") or 1,
-        routed_scale=entries.real("moe-router-topk-scaling-factor") or 1.0,
-        balance_coefficient=entries.real("moe-aux-loss-coeff") or 0.0,
+        router_normalised=score == "sigmoid" or not entries.enabled("moe-router-pre-softmax"),
+        router_groups=entries.integer("moe-router-num-groups") or 1,
+        router_groups_per_token=entries.integer("moe-router-group-topk") or 1,
+        routed_scale=entries.number("moe-router-topk-scaling-factor") or 1.0,
+        balance_coefficient=entries.number("moe-aux-loss-coeff") or 0.0,
     )
 
 
 def _dense_layers(entries: Entries, source: Source, layers: int) -> int:
     """Number of layers without experts, wherever they are; a pattern is a sum of lists, such as ``([0]*3+[1]*58)``."""
-    said = str(entries.get("moe-layer-freq") or 1)
-    if said.isdigit():
-        return layers - -(-layers // int(said))
-    pieces = _PIECE.findall(said) if _PATTERN.fullmatch(said) and len(said) < 10_000 else []
-    marks = [(mark, int(times or 1)) for inside, times in pieces for mark in inside.replace(" ", "").split(",")]
+    pattern = str(entries.get("moe-layer-freq") or 1)
+    if pattern.isdigit():
+        return layers - -(-layers // int(pattern))
+    lists = _LIST_TERM.findall(pattern) if _PATTERN.fullmatch(pattern) and len(pattern) < 10_000 else []
+    marks = [(mark, int(times or 1)) for marks_text, times in lists for mark in marks_text.replace(" ", "").split(",")]
     if sum(times for _, times in marks) != layers:
         raise source.error(
-            "moe-layer-freq", f"moe-layer-freq is {said}: a number, or a sum of lists for the {layers} layers is needed"
+            "moe-layer-freq", f"moe-layer-freq is {pattern}: a number, or a sum of lists for the {layers} layers is needed"
         )
     return sum(times for mark, times in marks if mark == "0")
 
@@ -114,14 +114,14 @@ def _with_vocabulary(found: ModelShape, entries: Entries, tp: int) -> tuple[Mode
     that of a preset with the same price, if there is one. A vocabulary that ``tp`` does not divide is padded, as in Megatron-LM
     (``vocab_size_with_padding``).
     """
-    unit = (entries.whole("make-vocab-size-divisible-by") or 128) * tp
-    said, missing = entries.whole("vocab-size", "padded-vocab-size"), ""
-    alike = related_presets(replace(found, vocab_size=said or 1), vocabulary=said is not None)
-    if said is None:
+    unit = (entries.integer("make-vocab-size-divisible-by") or 128) * tp
+    vocab_size, missing = entries.integer("vocab-size", "padded-vocab-size"), ""
+    same_price = related_presets(replace(found, vocab_size=vocab_size or 1), vocabulary=vocab_size is not None)
+    if vocab_size is None:
         tokenizer = find_preset(str(entries.get("tokenizer-model") or ""))
-        known = alike[0] if alike else tokenizer or find_preset("gpt2-small")
+        known = same_price[0] if same_price else tokenizer or find_preset("gpt2-small")
         assert known is not None
-        said, missing = known.vocab_size, "" if alike or tokenizer else "vocab-size"
-    name = alike[0].name if alike else found.name
-    padded = said if said % tp == 0 else -(-said // unit) * unit
+        vocab_size, missing = known.vocab_size, "" if same_price or tokenizer else "vocab-size"
+    name = same_price[0].name if same_price else found.name
+    padded = vocab_size if vocab_size % tp == 0 else -(-vocab_size // unit) * unit
     return replace(found, name=name, vocab_size=padded), missing

@@ -56,26 +56,26 @@ def cut(entries: Entries, source: Source, pp: int, layers: int) -> Cut:
     Raises:
         FileError: a list, or a number of layers, is invalid.
     """
-    listed = entries.get(LIST)
-    if listed is not None:
-        return _listed(stage_layers(str(listed).split()[0], source), source, pp, layers)
-    both = entries.whole(STAGES) or 1
-    both_ends = "embedding" in str(entries.get(PARTITION) or "")
-    counted = tuple(int(entries.on(name) or both_ends) for name in COUNTED)
-    if each := entries.whole(LAYERS_PER_STAGE):
-        both = max(1, (layers + sum(counted)) // (pp * each))
-    named = tuple(entries.whole(name) for name in NAMED)
+    stage_list = entries.get(LIST)
+    if stage_list is not None:
+        return _cut_of_list(stage_layers(str(stage_list).split()[0], source), source, pp, layers)
+    stages = entries.integer(STAGES) or 1
+    counts_ends = "embedding" in str(entries.get(PARTITION) or "")
+    counted = tuple(int(entries.enabled(name) or counts_ends) for name in COUNTED)
+    if layers_per_stage := entries.integer(LAYERS_PER_STAGE):
+        stages = max(1, (layers + sum(counted)) // (pp * layers_per_stage))
+    named = tuple(entries.integer(name) for name in NAMED)
     if pp == 1 or not layers or not (any(counted) or any(named)):
-        return Cut(stages=both if pp > 1 else 1)
-    name = next(name for name, said in zip(NAMED + COUNTED, named + counted, strict=True) if said)
+        return Cut(stages=stages if pp > 1 else 1)
+    name = next(name for name, value in zip(NAMED + COUNTED, named + counted, strict=True) if value)
     ranks = _ranks(pp, layers, named, counted)
-    if ranks is None or any(rank % both for rank in ranks):
-        text = f"{name}: {layers} layers do not go round {pp} ranks of {both} stages each so"
-        return Cut(stages=both, findings=(finding("FMT-004", text, "change what says the layers of a stage", source, name),))
-    found = [ranks[stage % pp] // both for stage in range(pp * both)]
+    if ranks is None or any(rank % stages for rank in ranks):
+        text = f"{name}: {layers} layers do not go round {pp} ranks of {stages} stages each so"
+        return Cut(stages=stages, findings=(finding("FMT-004", text, "change what says the layers of a stage", source, name),))
+    found = [ranks[stage % pp] // stages for stage in range(pp * stages)]
     found[0] -= counted[0]
     found[-1] -= counted[1]
-    return Cut(stages=both, layers=tuple(found))
+    return Cut(stages=stages, layers=tuple(found))
 
 
 def stage_layers(text: str, source: Source) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ def stage_layers(text: str, source: Source) -> tuple[int, ...]:
     """
     plain = text.replace(",", "")
     for pattern in _REPEATED:
-        if len(plain) + sum(len(what) * int(times[:9]) for what, times in pattern.findall(plain)) > _LONGEST:
+        if len(plain) + sum(len(repeated) * int(times[:9]) for repeated, times in pattern.findall(plain)) > _LONGEST:
             raise source.error(LIST, f"{LIST} is {text}: longer than any model; correct it")
         plain = pattern.sub(lambda match: match[1] * int(match[2]), plain)
     if not re.fullmatch(r"E[t|]*[m|]*L", plain):
@@ -95,7 +95,7 @@ def stage_layers(text: str, source: Source) -> tuple[int, ...]:
     return tuple(stage.count("t") for stage in plain.split("|"))
 
 
-def _listed(found: tuple[int, ...], source: Source, pp: int, layers: int) -> Cut:
+def _cut_of_list(found: tuple[int, ...], source: Source, pp: int, layers: int) -> Cut:
     broken = ""
     if len(found) % pp:
         broken = f"lists {len(found)} stages, which {pp} ranks do not share evenly"
@@ -110,8 +110,8 @@ def _listed(found: tuple[int, ...], source: Source, pp: int, layers: int) -> Cut
 def _ranks(pp: int, layers: int, named: tuple[int | None, ...], counted: tuple[int, ...]) -> list[int] | None:
     """Layers of each rank, with embedding and loss if they are counted; None if the layers cannot be divided so."""
     first, last = named
-    others, left = pp - sum(number is not None for number in named), layers + sum(counted) - (first or 0) - (last or 0)
-    if left < 0 or (left % others if others else left):
+    others, remaining = pp - sum(number is not None for number in named), layers + sum(counted) - (first or 0) - (last or 0)
+    if remaining < 0 or (remaining % others if others else remaining):
         return None
-    middle = [left // others] * others if others else []
+    middle = [remaining // others] * others if others else []
     return [*([] if first is None else [first]), *middle, *([] if last is None else [last])]

@@ -19,7 +19,7 @@ from strategist.formats.config_entries import OFF, Entries
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
 from strategist.formats.parsed_config import ParsedConfig
-from strategist.formats.referenced_files import beside, named_entries
+from strategist.formats.referenced_files import find_file, named_entries
 from strategist.formats.script_arguments import MODES
 from strategist.formats.source import Entry, Launch, Source, load
 
@@ -85,7 +85,7 @@ def _entries_of(source: Source, name: str) -> Mapping[str, Entry]:
     Raises:
         FileError: it is not found, or cannot be read.
     """
-    path = beside(source.path, name)
+    path = find_file(source.path, name)
     if path is None:
         raise FileError(source.path, f"names {name}, which is not found; write a path that leads to it")
     return {entry.name: entry for entry in named_entries(load(path))}
@@ -100,7 +100,7 @@ def read(entries: Entries) -> ParsedConfig:
     if workload["train"] == "full" and workload["precision"] == "bf16" and not sharded:
         workload["precision"] = "bf16-true"
     return replace(
-        found, workload=workload, accumulation=entries.whole("gradient_accumulation_steps"),
+        found, workload=workload, accumulation=entries.integer("gradient_accumulation_steps"),
         findings=(*found.findings, *_findings(entries, str(workload["train"]))),
     )  # fmt: skip
 

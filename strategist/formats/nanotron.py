@@ -62,34 +62,34 @@ def recognises(source: Source) -> bool:
 
 def read(entries: Entries) -> ParsedConfig:
     """Settings that a configuration states, devices included."""
-    stage = entries.whole("optimizer.zero_stage", least=0) or 0
+    stage = entries.integer("optimizer.zero_stage", minimum=0) or 0
     if stage > 1:
         raise entries.source.error("optimizer.zero_stage", f"optimizer.zero_stage is {stage}: 0 or 1 is needed")
-    degrees = {name: entries.whole(SETTING_ENTRIES[name]) or 1 for name in ("pp", "tp", "cp", "ep")}
-    data = entries.whole("parallelism.dp") or 1
-    split, scatters = degrees["tp"] > 1, bool(entries.word(MODES, "parallelism.tp_mode"))
+    degrees = {name: entries.integer(SETTING_ENTRIES[name]) or 1 for name in ("pp", "tp", "cp", "ep")}
+    data = entries.integer("parallelism.dp") or 1
+    split, scatters = degrees["tp"] > 1, bool(entries.choice(MODES, "parallelism.tp_mode"))
     sums = entries.flag("optimizer.accumulate_grad_in_fp32") is not False
-    precision = entries.word(DTYPES, "model.dtype") or "fp32"
+    precision = entries.choice(DTYPES, "model.dtype") or "fp32"
     if precision == "bf16" and not sums:
         precision = "bf16-true"
     settings: dict[str, KnobValue] = {
         **degrees, "dp_shard" if stage else "dp_replicate": data,
         "no_sync": True, "loss_parallel": split,
         "sequence_parallel": split and scatters,
-        "pp_schedule": entries.word(ENGINES, "parallelism.pp_engine") or "gpipe",
+        "pp_schedule": entries.choice(ENGINES, "parallelism.pp_engine") or "gpipe",
         "recompute": "full" if entries.flag("parallelism.recompute_layer") else "none",
-        "micro_batch": entries.whole("tokens.micro_batch_size") or 1,
+        "micro_batch": entries.integer("tokens.micro_batch_size") or 1,
         "reduce_dtype": "fp32" if sums or precision == "fp32" else "bf16",
     }  # fmt: skip
     if stage or degrees["cp"] > 1:
         settings["reshard_after_forward"] = False
     optimizer = str(entries.get(SETTING_ENTRIES["optimizer"]) or "adamW")
     workload: dict[str, int | str] = {"train": "full", "precision": precision, "optimizer": OPTIMIZERS.get(optimizer, "adamw")}
-    if tokens := entries.whole("tokens.sequence_length"):
+    if tokens := entries.integer("tokens.sequence_length"):
         workload["seq_len"] = tokens
     return ParsedConfig(
-        settings=settings, workload=workload, model=_model(entries, degrees["tp"]), said=SETTING_ENTRIES,
-        accumulation=entries.whole("tokens.batch_accumulation_per_replica") or 1,
+        settings=settings, workload=workload, model=_model(entries, degrees["tp"]), entry_names=SETTING_ENTRIES,
+        accumulation=entries.integer("tokens.batch_accumulation_per_replica") or 1,
         devices=data * degrees["pp"] * degrees["tp"] * degrees["cp"] * degrees["ep"],
         findings=tuple(_unsupported_findings(entries, degrees, stage, optimizer)),
     )  # fmt: skip
@@ -98,21 +98,21 @@ def read(entries: Entries) -> ParsedConfig:
 def _model(entries: Entries, tp: int) -> ModelShape | None:
     """The shape of a Llama or Qwen, or None if it is not stated; the vocabulary is padded as in ``_vocab_size_with_padding``."""
     layers, hidden, heads = (
-        entries.whole(f"{MODEL}.{name}") for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")
+        entries.integer(f"{MODEL}.{name}") for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")
     )
     if not (layers and hidden and heads):
         return None
-    vocabulary = entries.whole(f"{MODEL}.vocab_size") or 32_000
-    unit = (entries.whole("model.make_vocab_size_divisible_by") or 1) * tp
+    vocabulary = entries.integer(f"{MODEL}.vocab_size") or 32_000
+    unit = (entries.integer("model.make_vocab_size_divisible_by") or 1) * tp
     try:
         shape = ModelShape(
             name=f"{layers} layers of {hidden}", layers=layers, hidden_size=hidden, heads=heads,
-            kv_heads=entries.whole(f"{MODEL}.num_key_value_heads") or heads, head_size=hidden // heads,
-            ffn_size=entries.whole(f"{MODEL}.intermediate_size") or 11_008, vocab_size=-(-vocabulary // unit) * unit,
+            kv_heads=entries.integer(f"{MODEL}.num_key_value_heads") or heads, head_size=hidden // heads,
+            ffn_size=entries.integer(f"{MODEL}.intermediate_size") or 11_008, vocab_size=-(-vocabulary // unit) * unit,
             tied_embeddings=bool(entries.flag(f"{MODEL}.tie_word_embeddings")),
             qkv_bias=bool(entries.flag(f"{MODEL}.attention_bias")),
-            rope_theta=entries.real(f"{MODEL}.rope_theta") or 10_000.0,
-            norm_epsilon=entries.real(f"{MODEL}.rms_norm_eps") or 1e-6, moe=_experts(entries),
+            rope_theta=entries.number(f"{MODEL}.rope_theta") or 10_000.0,
+            norm_epsilon=entries.number(f"{MODEL}.rms_norm_eps") or 1e-6, moe=_experts(entries),
         )  # fmt: skip
     except (InputError, ValueError) as error:
         raise entries.source.error(f"{MODEL}.num_hidden_layers", f"{MODEL}: {error}") from None
@@ -121,30 +121,30 @@ def _model(entries: Entries, tp: int) -> ModelShape | None:
 
 
 def _experts(entries: Entries) -> MoEShape | None:
-    experts = entries.whole(f"{MODEL}.moe_config.num_experts")
+    experts = entries.integer(f"{MODEL}.moe_config.num_experts")
     if not experts:
         return None
-    width = entries.whole(f"{MODEL}.moe_config.moe_intermediate_size", f"{MODEL}.intermediate_size") or 11_008
+    width = entries.integer(f"{MODEL}.moe_config.moe_intermediate_size", f"{MODEL}.intermediate_size") or 11_008
     return MoEShape(
-        experts=experts, experts_per_token=entries.whole(f"{MODEL}.moe_config.top_k") or 1, expert_ffn_size=width,
+        experts=experts, experts_per_token=entries.integer(f"{MODEL}.moe_config.top_k") or 1, expert_ffn_size=width,
         shared_experts=int(bool(entries.flag(f"{MODEL}.moe_config.enable_shared_expert"))),
     )  # fmt: skip
 
 
 def _unsupported_findings(entries: Entries, degrees: Mapping[str, int], stage: int, optimizer: str) -> Iterator[Diagnostic]:
     """Findings on entries that no setting expresses."""
-    told = {}
+    effects = {}
     if degrees["ep"] > 1:
-        told[SETTING_ENTRIES["ep"]] = "experts have ranks of their own; they are priced on the data ranks"
+        effects[SETTING_ENTRIES["ep"]] = "experts have ranks of their own; they are priced on the data ranks"
     if degrees["cp"] > 1 and not stage:
-        told[SETTING_ENTRIES["cp"]] = "each context rank keeps all optimizer states; the price shards them"
+        effects[SETTING_ENTRIES["cp"]] = "each context rank keeps all optimizer states; the price shards them"
     if optimizer not in OPTIMIZERS:
-        told[SETTING_ENTRIES["optimizer"]] = f"{optimizer} is priced as AdamW"
+        effects[SETTING_ENTRIES["optimizer"]] = f"{optimizer} is priced as AdamW"
     for name in ("is_starcoder2_config", "is_mamba_config"):
         if entries.get(f"{MODEL}.{name}"):
-            told[f"{MODEL}.{name}"] = "its layers are priced as Llama's"
-    for name, what in told.items():
-        yield unsupported_entry(entries.source, name, what)
+            effects[f"{MODEL}.{name}"] = "its layers are priced as Llama's"
+    for name, effect in effects.items():
+        yield unsupported_entry(entries.source, name, effect)
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
@@ -152,9 +152,9 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     notes = setting_notes(plan, reasons, ("cuda_connections",))
     sharded = "dp_shard" if plan.candidate.layout.dp_shard > 1 else "dp_replicate"
     remarks = {
-        said: notes[name]
-        for name, said in SETTING_ENTRIES.items()
-        if name in notes and (said != "parallelism.dp" or name == sharded)
+        entry: notes[name]
+        for name, entry in SETTING_ENTRIES.items()
+        if name in notes and (entry != "parallelism.dp" or name == sharded)
     }
     config = _config(plan)
     rate = config["optimizer"]["learning_rate_scheduler"]["learning_rate"]
@@ -194,7 +194,7 @@ def _config(plan: Plan) -> dict[str, Any]:
             "batch_accumulation_per_replica": plan.accumulation,
         },
         "model": {
-            "dtype": next(name for name, ours in DTYPES.items() if ours == workload.precision),
+            "dtype": next(name for name, precision in DTYPES.items() if precision == workload.precision),
             "init_method": {"std": 0.025}, "make_vocab_size_divisible_by": 1, "model_config": _shape(plan.model, workload.seq_len),
         },
         "optimizer": {

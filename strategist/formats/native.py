@@ -25,14 +25,14 @@ def recognises(source: Source) -> bool:
 def read(entries: Entries) -> ParsedConfig:
     """Settings of the plan; of an answer's best plan."""
     plan = _plan(entries)
-    whole = entries.get("type") == PLAN
-    said = {name: f"candidate.{full_name(name)}" for name in SETTING_NAMES} | {"devices": "cluster.nodes"}
-    said |= {item.name: f"workload.{item.name}" for item in fields(Workload)}
+    is_plan = entries.get("type") == PLAN
+    entry_names = {name: f"candidate.{full_name(name)}" for name in SETTING_NAMES} | {"devices": "cluster.nodes"}
+    entry_names |= {item.name: f"workload.{item.name}" for item in fields(Workload)}
     return ParsedConfig(
         settings={name: value_of(plan.candidate, name) for name in SETTING_NAMES},
         workload={item.name: getattr(plan.workload, item.name) for item in fields(Workload)},
         stack={"name": plan.stack}, model=plan.model, cluster=plan.cluster, devices=plan.cluster.devices,
-        said=said if whole else dict.fromkeys(said, "plans"),
+        entry_names=entry_names if is_plan else dict.fromkeys(entry_names, "plans"),
     )  # fmt: skip
 
 

@@ -25,8 +25,8 @@ class ParsedConfig:
     stage_layers: layers of each pipeline stage, if the file states them; the price may assume others.
     stack: fields of Stack that differ from the framework's profile.
     model_entries: names of entries that describe the model and whose values are known only at run time.
-    said: names of entries by setting or field of the workload, for findings to point at.
-    unsaid: settings and workload fields that the program decides elsewhere. Unless they are given, a price assumes the value in
+    entry_names: names of entries by setting or field of the workload, for findings to point at.
+    unstated: settings and workload fields that the program decides elsewhere. Unless they are given, a price assumes the value in
         ``settings`` or ``workload``, if there is one.
     unresolved: names of entries whose values are known only at run time.
     nearest: settings that cannot express the file's value and hold the nearest one; no card is checked on them.
@@ -42,8 +42,8 @@ class ParsedConfig:
     stage_layers: tuple[int, ...] = ()
     model_entries: tuple[str, ...] = ()
     stack: Mapping[str, float | str | Loss | MemoryTraits] = field(default_factory=dict)
-    said: Mapping[str, str] = field(default_factory=dict)
-    unsaid: tuple[str, ...] = ()
+    entry_names: Mapping[str, str] = field(default_factory=dict)
+    unstated: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
     nearest: tuple[str, ...] = ()
     findings: tuple[Diagnostic, ...] = ()

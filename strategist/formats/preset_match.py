@@ -9,8 +9,8 @@ from strategist.profiles.models import find_preset, presets
 
 def related_presets(shape: ModelShape, vocabulary: bool = True) -> tuple[ModelShape, ...]:
     """Presets with the same price as the shape; of any vocabulary if the shape's is unknown (``vocabulary=False``)."""
-    wanted = _priced_fields(shape, vocabulary)
-    return tuple(known for known in _presets() if _priced_fields(known, vocabulary) == wanted)
+    priced_fields = _priced_fields(shape, vocabulary)
+    return tuple(known for known in _presets() if _priced_fields(known, vocabulary) == priced_fields)
 
 
 @cache

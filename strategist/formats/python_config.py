@@ -29,7 +29,7 @@ MAX_STEPS = 50_000
 MAX_NUMBER = 10**15
 """Larger numbers occur in no configuration."""
 
-_SUMS: Mapping[type, Callable[[Any, Any], Any]] = {
+_ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
 }  # fmt: skip
@@ -112,7 +112,7 @@ def read_module(text: str, path: str) -> Module:
 def _imports(body: Sequence[ast.stmt], path: str) -> Iterator[tuple[str, tuple[str, str]]]:
     for node in body:
         if isinstance(node, ast.ImportFrom):
-            above = [place.name for place in Path(path).resolve().parents][: node.level][::-1][:1]
+            above = [folder.name for folder in Path(path).resolve().parents][: node.level][::-1][:1]
             module = ".".join((*above, *filter(None, [node.module])))
             yield from ((item.asname or item.name, (module, item.name)) for item in node.names)
 
@@ -161,10 +161,10 @@ class Interpreter:
         scope: dict[str, Node] = {}
         defaults = function.args.defaults
         for argument, default in zip(function.args.args[len(function.args.args) - len(defaults) :], defaults, strict=True):
-            scope[argument.arg] = self._of(default, scope, module)
+            scope[argument.arg] = self._node_of(default, scope, module)
         for argument, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
             if value is not None:
-                scope[argument.arg] = self._of(value, scope, module)
+                scope[argument.arg] = self._node_of(value, scope, module)
         scope |= arguments or {}
         returned = self._body(function.body, scope, module)
         self._depth -= 1
@@ -178,17 +178,17 @@ class Interpreter:
 
     def _statement(self, node: ast.stmt, scope: dict[str, Node], module: Module) -> Node | None:
         if isinstance(node, ast.Return):
-            return self._of(node.value, scope, module) if node.value else Node()
+            return self._node_of(node.value, scope, module) if node.value else Node()
         if isinstance(node, ast.Assign):
-            value = self._of(node.value, scope, module)
+            value = self._node_of(node.value, scope, module)
             for target in node.targets:
                 self._assign(target, value, scope, module)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            self._assign(node.target, self._of(node.value, scope, module), scope, module)
+            self._assign(node.target, self._node_of(node.value, scope, module), scope, module)
         elif isinstance(node, ast.AugAssign):
             self._assign(node.target, Node(line=node.lineno), scope, module)
         elif isinstance(node, ast.Expr):
-            self._of(node.value, scope, module)
+            self._node_of(node.value, scope, module)
         elif isinstance(node, ast.If):
             return self._branch(node, scope, module)
         elif isinstance(node, ast.With):
@@ -200,7 +200,7 @@ class Interpreter:
         return None
 
     def _branch(self, node: ast.If, scope: dict[str, Node], module: Module) -> Node | None:
-        test = plain(self._of(node.test, scope, module))
+        test = plain(self._node_of(node.test, scope, module))
         if test is UNKNOWN:
             if _assigns_fields(node):
                 self.notes.append((node.lineno, "what is set under this condition is not read"))
@@ -211,20 +211,20 @@ class Interpreter:
         """Assigns to a name, or to a field of a name's value."""
         if isinstance(target, ast.Name):
             scope[target.id] = value
-        elif isinstance(target, ast.Attribute) and (owner := self._place(target.value, scope)) is not None:
+        elif isinstance(target, ast.Attribute) and (owner := self._node_at(target.value, scope)) is not None:
             value.line = value.line or target.lineno
             owner.put(target.attr, value)
-            self._forget(target, scope)
+            self._drop_base_field(target, scope)
 
-    def _place(self, target: ast.expr, scope: dict[str, Node]) -> Node | None:
+    def _node_at(self, target: ast.expr, scope: dict[str, Node]) -> Node | None:
         """The node of a chain of attributes; missing nodes on the way are created."""
         if isinstance(target, ast.Name):
             return scope.get(target.id)
-        if isinstance(target, ast.Attribute) and (owner := self._place(target.value, scope)) is not None:
+        if isinstance(target, ast.Attribute) and (owner := self._node_at(target.value, scope)) is not None:
             return owner.fields.setdefault(target.attr, Node(line=target.lineno))
         return None
 
-    def _forget(self, target: ast.Attribute, scope: dict[str, Node]) -> None:
+    def _drop_base_field(self, target: ast.Attribute, scope: dict[str, Node]) -> None:
         """Drops a nested field from the base of its root, because it was assigned."""
         names: list[str] = []
         owner: ast.expr = target
@@ -235,7 +235,7 @@ class Interpreter:
             full, root = ".".join(names), scope[owner.id]
             root.base = {name: value for name, value in root.base.items() if name != full and not name.startswith(f"{full}.")}
 
-    def _of(self, node: ast.expr, scope: dict[str, Node], module: Module) -> Node:
+    def _node_of(self, node: ast.expr, scope: dict[str, Node], module: Module) -> Node:
         """The node of an expression."""
         self._steps += 1
         if self._steps > MAX_STEPS:
@@ -252,47 +252,47 @@ class Interpreter:
         if isinstance(node, ast.Name):
             if node.id in scope:
                 return scope[node.id]
-            return self._of(module.values[node.id], {}, module) if node.id in module.values else UNKNOWN
+            return self._node_of(module.values[node.id], {}, module) if node.id in module.values else UNKNOWN
         if isinstance(node, ast.Attribute):
             return self._attribute(node, scope, module)
         if isinstance(node, ast.List | ast.Tuple):
-            return [self._of(item, scope, module) for item in node.elts]
+            return [self._node_of(item, scope, module) for item in node.elts]
         if isinstance(node, ast.Call):
             return self._call(node, scope, module)
-        return self._sum(node, scope, module)
+        return self._operation(node, scope, module)
 
-    def _sum(self, node: ast.expr, scope: dict[str, Node], module: Module) -> Any:
+    def _operation(self, node: ast.expr, scope: dict[str, Node], module: Module) -> Any:
         """Arithmetic, comparisons and conditional expressions on known values."""
         if isinstance(node, ast.UnaryOp):
-            value = plain(self._of(node.operand, scope, module))
+            value = plain(self._node_of(node.operand, scope, module))
             if isinstance(node.op, ast.Not) and value is not UNKNOWN:
                 return not value
             return -value if isinstance(node.op, ast.USub) and isinstance(value, int | float) else UNKNOWN
         if isinstance(node, ast.BinOp | ast.Compare):
-            return self._pair(node, scope, module)
+            return self._binary_operation(node, scope, module)
         if isinstance(node, ast.BoolOp):
-            values = [plain(self._of(item, scope, module)) for item in node.values]
+            values = [plain(self._node_of(item, scope, module)) for item in node.values]
             if any(value is UNKNOWN for value in values):
                 return UNKNOWN
             return all(values) if isinstance(node.op, ast.And) else any(values)
         if isinstance(node, ast.IfExp):
-            test = plain(self._of(node.test, scope, module))
-            return UNKNOWN if test is UNKNOWN else self._of(node.body if test else node.orelse, scope, module)
+            test = plain(self._node_of(node.test, scope, module))
+            return UNKNOWN if test is UNKNOWN else self._node_of(node.body if test else node.orelse, scope, module)
         return UNKNOWN
 
-    def _pair(self, node: ast.BinOp | ast.Compare, scope: dict[str, Node], module: Module) -> Any:
+    def _binary_operation(self, node: ast.BinOp | ast.Compare, scope: dict[str, Node], module: Module) -> Any:
         compares = isinstance(node, ast.Compare)
         right = node.comparators[0] if isinstance(node, ast.Compare) else node.right
         kind = type(node.ops[0]) if isinstance(node, ast.Compare) else type(node.op)
-        work = (_COMPARISONS if compares else _SUMS).get(kind)
-        values = [plain(self._of(item, scope, module)) for item in (node.left, right)]
+        operation = (_COMPARISONS if compares else _ARITHMETIC).get(kind)
+        values = [plain(self._node_of(item, scope, module)) for item in (node.left, right)]
         numbers = all(isinstance(value, int | float) and abs(value) < MAX_NUMBER for value in values)
-        if work is None or (isinstance(node, ast.Compare) and len(node.ops) > 1):
+        if operation is None or (isinstance(node, ast.Compare) and len(node.ops) > 1):
             return UNKNOWN
         if not numbers and not (kind in (ast.Eq, ast.NotEq, ast.Is, ast.IsNot) and UNKNOWN not in values):
             return UNKNOWN
         try:
-            return work(*values)
+            return operation(*values)
         except ZeroDivisionError:
             return UNKNOWN
 
@@ -314,28 +314,28 @@ class Interpreter:
         """The value that the called function returns; if it cannot be followed, the call itself."""
         dotted = ast.unparse(node.func)
         origin, name = module.imports.get(dotted, ("", dotted))
-        positional = [self._of(item, scope, module) for item in node.args if not isinstance(item, ast.Starred)]
-        named = {item.arg: self._of(item.value, scope, module) for item in node.keywords if item.arg}
+        positional = [self._node_of(item, scope, module) for item in node.args if not isinstance(item, ast.Starred)]
+        named = {item.arg: self._node_of(item.value, scope, module) for item in node.keywords if item.arg}
         first = positional[0] if positional else None
         if name == "hasattr" and len(node.args) == 2:
             return Node(value=f"{ast.unparse(node.args[0]).partition('.')[2]}.{plain(positional[1])}" in self.names)
         if name in ("cast", "typing.cast") and len(positional) == 2:
             return positional[1]
         if name.rpartition(".")[2] in ("replace", "deepcopy", "copy") and first is not None:
-            return _with(deepcopy(first), named)
+            return _with_fields(deepcopy(first), named)
         if name in self.adapters and first is not None:
             return self.adapters[name](deepcopy(first))
-        if name not in self.opaque and (found := self._followed(origin, name, node, positional, named, module)) is not None:
+        if name not in self.opaque and (found := self._returned_value(origin, name, node, positional, named, module)) is not None:
             return found
         if node.func and isinstance(node.func, ast.Name) and any(item.base or "Config" in item.call for item in positional):
             self.notes.append((node.lineno, f"what {dotted} does with the configuration is not read"))
-        return Node(call=name, origin=origin, fields={**{str(place): item for place, item in enumerate(positional)}, **named})
+        return Node(call=name, origin=origin, fields={**{str(index): item for index, item in enumerate(positional)}, **named})
 
-    def _followed(
+    def _returned_value(
         self, origin: str, name: str, node: ast.Call, positional: list[Node], named: dict[str, Node], module: Module
     ) -> Node | None:
         """The value that a function of this file, of a nearby file, or of a known package returns; None for any other function."""
-        target: Module | None = module if not origin else self._near(origin, module)
+        target: Module | None = module if not origin else self._module_near(origin, module)
         if target is not None and name in target.functions:
             arguments = dict(zip((item.arg for item in target.functions[name].args.args), positional, strict=False))
             return self.run(target, name, {**arguments, **named})
@@ -343,7 +343,7 @@ class Interpreter:
             return Node(call=name, origin=origin, base=dict(base))
         return None
 
-    def _near(self, origin: str, module: Module) -> Module | None:
+    def _module_near(self, origin: str, module: Module) -> Module | None:
         """The module with that dotted name in a folder above the file; None without one."""
         if origin in self._modules:
             return self._modules[origin]
@@ -360,7 +360,7 @@ class Interpreter:
         return None
 
 
-def _with(node: Node, named: Mapping[str, Node]) -> Node:
+def _with_fields(node: Node, named: Mapping[str, Node]) -> Node:
     for name, value in named.items():
         node.put(name, value)
     return node

@@ -13,17 +13,19 @@ CONFIG = "config"
 """Flag of a script that names its trainer's config file (TRL's ``TrlParser``)."""
 
 
-def beside(path: str, value: str) -> Path | None:
+def find_file(path: str, value: str) -> Path | None:
     """The file that ``path`` names as ``value``; None if it does not exist.
 
     The name is relative to the folder of ``path``, to a folder above it up to the repository's root, or to the working folder.
     """
     folders = Path(path).resolve().parents
     root = next((index for index, folder in enumerate(folders) if os.path.exists(folder / ".git")), len(folders))
-    places = (folder / value for folder in (*folders[: root + 1], Path()))
-    found = next((place for place in places if os.path.isfile(place)), None)  # os.path: an impossible file name is not an error
-    here = Path.cwd()
-    return found.relative_to(here) if found and found.is_relative_to(here) else found
+    candidates = (folder / value for folder in (*folders[: root + 1], Path()))
+    found = next(
+        (candidate for candidate in candidates if os.path.isfile(candidate)), None
+    )  # os.path: an impossible file name is not an error
+    working_folder = Path.cwd()
+    return found.relative_to(working_folder) if found and found.is_relative_to(working_folder) else found
 
 
 def with_config(source: Source) -> Source:
@@ -33,12 +35,14 @@ def with_config(source: Source) -> Source:
         FileError: the file exists and cannot be read.
     """
     named = source.entries.get(CONFIG)
-    path = beside(source.path, str(named.value)) if source.launch and named and str(named.value).endswith(CONFIGS) else None
+    path = find_file(source.path, str(named.value)) if source.launch and named and str(named.value).endswith(CONFIGS) else None
     if path is None:
         return source
-    own = {name: entry for name, entry in source.entries.items() if name != CONFIG}
-    said = {entry.name: entry for entry in named_entries(load(path)) if not any(_within(entry.name, name) for name in own)}
-    return replace(source, language="yaml", entries={**said, **own})
+    script_entries = {name: entry for name, entry in source.entries.items() if name != CONFIG}
+    file_entries = {
+        entry.name: entry for entry in named_entries(load(path)) if not any(_within(entry.name, name) for name in script_entries)
+    }
+    return replace(source, language="yaml", entries={**file_entries, **script_entries})
 
 
 def named_entries(file: Source) -> tuple[Entry, ...]:
@@ -50,16 +54,16 @@ def unread(source: Source) -> FileError | None:
     """The error of a script whose settings stand in a file that is not there, or in its program; None of another."""
     named = source.entries.get(CONFIG)
     if named is None and source.launch and source.launch.accelerate:
-        said = source.launch.options.get("config_file")
-        file = shlex.quote(str(said.value if said else default_file()))
+        config_file = source.launch.options.get("config_file")
+        file = shlex.quote(str(config_file.value if config_file else default_file()))
         command = f"strategist check {file} --model MODEL --gpus GPUS"
         return FileError(
             source.path, f"its settings are in its program, which is not read; check the launcher's settings with {command}"
         )
     if source.launch is None or named is None or not ("$" in str(named.value) or str(named.value).endswith(CONFIGS)):
         return None
-    why = "is known only where the script runs" if "$" in str(named.value) else "is not found from the script's folder up"
-    law = f"--config {named.value}: the file {why}; write its path, or check that file itself"
+    reason = "is known only where the script runs" if "$" in str(named.value) else "is not found from the script's folder up"
+    law = f"--config {named.value}: the file {reason}; write its path, or check that file itself"
     return FileError(source.path, law, named.line)
 
 

@@ -32,47 +32,47 @@ DEFAULT_RANK = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
+class TrainingMode:
     """Training mode of a script. ``kind``: empty if no argument sets it. ``entry``: the argument that sets it."""
 
     kind: str = ""
     rank: int = DEFAULT_RANK
     entry: str = ""
-    base_said: bool = True
+    base_bits_stated: bool = True
 
 
-def trained(entries: Entries) -> Trained:
+def training_mode(entries: Entries) -> TrainingMode:
     """Training mode that a script's arguments set."""
     mode = KINDS.get(str(entries.get(*MODES) or "").lower(), "")
-    switch, rank = entries.flag(*SWITCHES), entries.whole(*RANKS, least=0)
-    few = [entries.flag(name) for name in FOUR_BITS if entries.has(name)]
-    bits = entries.whole(*BITS, least=0)
+    switch, rank = entries.flag(*SWITCHES), entries.integer(*RANKS, minimum=0)
+    four_bit_flags = [entries.flag(name) for name in FOUR_BITS if entries.has(name)]
+    bits = entries.integer(*BITS, minimum=0)
     if not mode:
         adapts = switch if switch is not None else bool(rank)
-        said = switch is not None or bool(rank)
-        mode = "lora" if adapts else "full" if said else ""
-    four = any(few) or bits == 4
+        stated = switch is not None or bool(rank)
+        mode = "lora" if adapts else "full" if stated else ""
+    four = any(four_bit_flags) or bits == 4
     kind = "qlora" if mode == "lora" and four else mode
     names = (*MODES, *SWITCHES, *RANKS)
     entry = next((name for name in names if entries.has(name)), "") if kind else ""
-    base_said = kind != "lora" or bool(few) or bits is not None or any(entries.has(name) for name in TRL)
-    return Trained(kind=kind, rank=rank or DEFAULT_RANK, entry=entry, base_said=base_said)
+    base_bits_stated = kind != "lora" or bool(four_bit_flags) or bits is not None or any(entries.has(name) for name in TRL)
+    return TrainingMode(kind=kind, rank=rank or DEFAULT_RANK, entry=entry, base_bits_stated=base_bits_stated)
 
 
-def training_findings(entries: Entries, said: Trained) -> Iterator[Diagnostic]:
+def training_findings(entries: Entries, mode: TrainingMode) -> Iterator[Diagnostic]:
     """Findings on adapters: a base whose type the script decides, and arguments that may freeze or quantize parameters."""
     source, do = entries.source, "give --train full, lora or qlora"
-    if (length := next((name for name in SEQUENCE if entries.has(name)), "")) and not entries.on("packing"):
+    if (length := next((name for name in SEQUENCE if entries.has(name)), "")) and not entries.enabled("packing"):
         text = f"{length}: sequences are not packed; each is priced at this maximum length"
         yield finding("FMT-003", text, "give --seq-len", source, length)
-    if not said.base_said:
-        text = f"{said.entry}: no argument states the bits of the base weights; 16 are assumed"
-        yield finding("FMT-011", text, "give --train lora or qlora", source, said.entry)
-    if said.kind != "full" and (whole := next((name for name in WHOLE if entries.on(name)), "")):
-        text = f"{whole}: these modules are fully trained; the price leaves them out"
-        yield finding("FMT-002", text, "measure it if it matters", source, whole, about=WHOLE[0])
-    if not said.kind:
-        for entry in [entry for entry in entries.left() if any(fnmatchcase(entry.name, hint) for hint in HINTS)]:
+    if not mode.base_bits_stated:
+        text = f"{mode.entry}: no argument states the bits of the base weights; 16 are assumed"
+        yield finding("FMT-011", text, "give --train lora or qlora", source, mode.entry)
+    if mode.kind != "full" and (module_argument := next((name for name in WHOLE if entries.enabled(name)), "")):
+        text = f"{module_argument}: these modules are fully trained; the price leaves them out"
+        yield finding("FMT-002", text, "measure it if it matters", source, module_argument, about=WHOLE[0])
+    if not mode.kind:
+        for entry in [entry for entry in entries.unread() if any(fnmatchcase(entry.name, hint) for hint in HINTS)]:
             if entries.get(entry.name) in (*OFF, "False", "false"):
                 continue
             text = f"{entry.name} is an argument of the script and may freeze or quantize parameters; full training is assumed"

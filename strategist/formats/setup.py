@@ -51,7 +51,7 @@ class Setup:
 
     situation: Situation
     candidate: Candidate
-    said: Mapping[str, str]
+    entry_names: Mapping[str, str]
     findings: tuple[Diagnostic, ...]
     assumed: tuple[str, ...] = ()
     nearest: tuple[str, ...] = ()
@@ -83,26 +83,31 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
         if given.model is not None or error.value != f"--model {model}":
             raise
         raise InputError(f"the file's model {model}", error.law, f"{error.do}; or give --model") from None
-    stated_here = {found.said.get(name) for name in (*given.workload, *given.settings)}
-    stated_here |= set(found.model_entries) if given.model else set()
-    open_ones = (item for item in found.findings if item.code not in OPEN_CODES or item.entry not in stated_here)
-    findings = [*open_ones, *_override_findings(source, found, given, known.cluster)]
+    given_entries = {found.entry_names.get(name) for name in (*given.workload, *given.settings)}
+    given_entries |= set(found.model_entries) if given.model else set()
+    remaining = (item for item in found.findings if item.code not in OPEN_CODES or item.entry not in given_entries)
+    findings = [*remaining, *_override_findings(source, found, given, known.cluster)]
     settings = {**found.settings, **given.settings}
     layout = _layout(settings, found, known.cluster)
     batches = _batches(stated.get("global_batch"), settings.get("micro_batch"), found.accumulation, layout)
-    workload = replace(known.request.workload, global_batch=batches.whole)
-    if batches.contradict and layout.world_size == known.cluster.devices:
-        findings.append(finding("FMT-004", batches.contradict, "make the three agree", source, found.said.get("global_batch", "")))
-    settings["micro_batch"] = batches.micro
+    workload = replace(known.request.workload, global_batch=batches.global_batch)
+    if batches.contradiction and layout.world_size == known.cluster.devices:
+        findings.append(
+            finding("FMT-004", batches.contradiction, "make the three agree", source, found.entry_names.get("global_batch", ""))
+        )
+    settings["micro_batch"] = batches.micro_batch
     findings += _merge_subgroup(source, settings, layout, found)
-    candidate = _pipelined(with_settings(Candidate(layout=layout, knobs=Knobs()), _non_layout_settings(settings)), settings)
-    unsaid = (*(() if "seq_len" in stated else ("seq_len",)), *batches.assumed, *found.unsaid)
-    unsaid = tuple(name for name in dict.fromkeys(unsaid) if name not in given.workload and name not in given.settings)
-    unresolved = [name for name, entry in found.said.items() if entry in found.unresolved and entry not in stated_here]
-    findings += _assumption_findings(source, [name for name in unsaid if name not in unresolved], candidate, workload)
+    candidate = _with_pipeline_settings(
+        with_settings(Candidate(layout=layout, knobs=Knobs()), _non_layout_settings(settings)), settings
+    )
+    unstated = (*(() if "seq_len" in stated else ("seq_len",)), *batches.assumed, *found.unstated)
+    unstated = tuple(name for name in dict.fromkeys(unstated) if name not in given.workload and name not in given.settings)
+    unresolved = [name for name, entry in found.entry_names.items() if entry in found.unresolved and entry not in given_entries]
+    findings += _assumption_findings(source, [name for name in unstated if name not in unresolved], candidate, workload)
     return Setup(
         situation=replace(known, request=replace(known.request, workload=workload)),
-        candidate=candidate, said=found.said, findings=tuple(findings), assumed=tuple(dict.fromkeys((*unsaid, *unresolved))),
+        candidate=candidate, entry_names=found.entry_names, findings=tuple(findings),
+        assumed=tuple(dict.fromkeys((*unstated, *unresolved))),
         nearest=found.nearest,
         stage_layers=found.stage_layers, stack=found.stack,
     )  # fmt: skip
@@ -110,7 +115,7 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
 
 def _unknown_model(source: Source, found: ParsedConfig) -> str:
     """Why the file's model is unknown."""
-    entry = source.entries.get(found.said.get("model", ""))
+    entry = source.entries.get(found.entry_names.get("model", ""))
     if entry:
         return f"no preset is known for {entry.name} {entry.value}"
     if unresolved := [name for name in found.model_entries if name in found.unresolved]:
@@ -121,17 +126,17 @@ def _unknown_model(source: Source, found: ParsedConfig) -> str:
 def _override_findings(source: Source, found: ParsedConfig, given: GivenValues, cluster: Cluster) -> Iterator[Diagnostic]:
     """Findings on given values that differ from those of the file."""
     unknown = {item.entry for item in found.findings if item.code == "FMT-011"}
-    for mine, theirs in ((given.workload, found.workload), (given.settings, found.settings)):
-        for name, value in mine.items():
-            if name in theirs and name in found.said and name not in found.unsaid and theirs[name] != value:
-                if found.said[name] in unknown:
+    for given_values, file_values in ((given.workload, found.workload), (given.settings, found.settings)):
+        for name, value in given_values.items():
+            if name in file_values and name in found.entry_names and name not in found.unstated and file_values[name] != value:
+                if found.entry_names[name] in unknown:
                     continue
-                both = f"{show_value(theirs[name])} in the file and {show_value(value)} in the command"
+                both = f"{show_value(file_values[name])} in the file and {show_value(value)} in the command"
                 message = f"{name} is {both}: the command's value is used"
-                yield finding("FMT-008", message, "correct one of the two", source, found.said[name])
+                yield finding("FMT-008", message, "correct one of the two", source, found.entry_names[name])
     if found.devices is not None and found.devices != cluster.devices:
         message = f"devices are {found.devices} in the file and {cluster.devices} in the command: the command's number is used"
-        yield finding("FMT-008", message, "correct one of the two", source, found.said.get("devices", ""))
+        yield finding("FMT-008", message, "correct one of the two", source, found.entry_names.get("devices", ""))
 
 
 def _assumption_findings(source: Source, names: Iterable[str], candidate: Candidate, workload: Workload) -> Iterator[Diagnostic]:
@@ -161,30 +166,33 @@ def _layout(settings: Mapping[str, KnobValue], found: ParsedConfig, cluster: Clu
 class Batches:
     """Batch sizes, in sequences.
 
-    whole, micro: of a step and of a micro-batch.
+    global_batch, micro_batch: of a step and of a micro-batch.
     assumed: names of the sizes that are assumed.
-    contradict: how the stated values contradict each other; empty if they agree.
+    contradiction: how the stated values contradict each other; empty if they agree.
     """
 
-    whole: int
-    micro: int
+    global_batch: int
+    micro_batch: int
     assumed: tuple[str, ...] = ()
-    contradict: str = ""
+    contradiction: str = ""
 
 
-def _batches(whole: Any, micro: Any, accumulation: int | None, layout: Layout) -> Batches:
+def _batches(global_batch: Any, micro_batch: Any, accumulation: int | None, layout: Layout) -> Batches:
     """Batch sizes from the stated values. Without a global batch, the accumulation is as stated, or equal to pp."""
     ranks = layout.data_ranks
-    if whole is None:
-        assumed = (*(("global_batch",) if accumulation is None else ()), *(("micro_batch",) if micro is None else ()))
-        micro, steps = int(micro or 1), accumulation or layout.pp
-        return Batches(whole=ranks * micro * steps, micro=micro, assumed=assumed)
-    told = micro is not None and accumulation is not None
-    micro = int(micro or max(1, whole // (ranks * (accumulation or 1))))
-    if told and whole != ranks * micro * (accumulation or 1):
-        product = f"{ranks} data ranks x micro_batch {micro} x accumulation {accumulation} = {ranks * micro * (accumulation or 1)}"
-        return Batches(whole=whole, micro=micro, contradict=f"{product}, and global_batch is {whole}")
-    return Batches(whole=int(whole), micro=micro)
+    if global_batch is None:
+        assumed = (*(("global_batch",) if accumulation is None else ()), *(("micro_batch",) if micro_batch is None else ()))
+        micro_batch, steps = int(micro_batch or 1), accumulation or layout.pp
+        return Batches(global_batch=ranks * micro_batch * steps, micro_batch=micro_batch, assumed=assumed)
+    both_stated = micro_batch is not None and accumulation is not None
+    micro_batch = int(micro_batch or max(1, global_batch // (ranks * (accumulation or 1))))
+    if both_stated and global_batch != ranks * micro_batch * (accumulation or 1):
+        total = ranks * micro_batch * (accumulation or 1)
+        product = f"{ranks} data ranks x micro_batch {micro_batch} x accumulation {accumulation} = {total}"
+        return Batches(
+            global_batch=global_batch, micro_batch=micro_batch, contradiction=f"{product}, and global_batch is {global_batch}"
+        )
+    return Batches(global_batch=int(global_batch), micro_batch=micro_batch)
 
 
 def _merge_subgroup(source: Source, settings: dict[str, KnobValue], layout: Layout, found: ParsedConfig) -> tuple[Diagnostic, ...]:
@@ -194,7 +202,7 @@ def _merge_subgroup(source: Source, settings: dict[str, KnobValue], layout: Layo
     of all ranks (utils/groups.py: ``_create_zero_param_parallel_group``), and keeps the second shard in addition to the first.
     """
     size, ranks = int(settings.get("reshard_group_size", 1)), layout.fsdp_ranks
-    entry = found.said.get("reshard_group_size", "")
+    entry = found.entry_names.get("reshard_group_size", "")
     named = entry.endswith("zero_hpz_partition_size")
     if settings.get("reshard_after_forward") != "subgroup" or not (size == ranks or (named and size > ranks)):
         return ()
@@ -207,7 +215,7 @@ def _non_layout_settings(settings: Mapping[str, KnobValue]) -> dict[str, KnobVal
     return {name: value for name, value in settings.items() if name not in (*DEGREES, "axis_order")}
 
 
-def _pipelined(candidate: Candidate, settings: Mapping[str, KnobValue]) -> Candidate:
+def _with_pipeline_settings(candidate: Candidate, settings: Mapping[str, KnobValue]) -> Candidate:
     """The candidate with the settings that a pipeline leaves no choice of."""
     if candidate.layout.pp > 1 and "no_sync" not in settings:
         return with_settings(candidate, {"no_sync": True})

@@ -57,8 +57,8 @@ def commands(text: str) -> Iterator[Command]:
     for part in Lexer(text).parts():
         if words := reader.command(part):
             yield Command(words=words, line=part.words[0].line, certain=reader.certain)
-    for name, held in reader.variables.items():
-        words = tuple(_split(held))
+    for name, value in reader.variables.items():
+        words = tuple(_split(value))
         if name not in reader.used and any(word.text.startswith("--") for word in words):
             yield Command(words=words, runs=False)
 
@@ -115,7 +115,7 @@ class _Reader:
 
     def command(self, part: Part) -> tuple[Word, ...]:
         """The words of a command; empty if it only sets variables, or is a condition."""
-        raws, again = list(part.words), part.words[0].text == "eval"
+        raws, is_eval = list(part.words), part.words[0].text == "eval"
         while raws and (word := raws[0].text) in (*_OPENS, *_GOES_ON, *_CLOSES, "{", "}", "!", "function", "time", "exec", "eval"):
             self._depth += (word in _OPENS) - (word in _CLOSES)
             if word in ("for", "select") and len(raws) > 1:
@@ -129,7 +129,7 @@ class _Reader:
         self._tested = tested or (part.before == "&&" and self._tested)
         pattern = self._depth > 0 and first.startswith("-")  # a pattern of a case statement
         words = () if tested or pattern else self._simple(raws)
-        return tuple(replace(word, text=self._text(word.text)) for word in words) if again else words
+        return tuple(replace(word, text=self._text(word.text)) for word in words) if is_eval else words
 
     def _simple(self, raws: list[Raw]) -> tuple[Word, ...]:
         """The words of a simple command, with the assignments of its environment; empty if there are only assignments."""
@@ -137,7 +137,7 @@ class _Reader:
         rest = [raw for raw in raws[1:] if not raw.text.startswith("-")] if sets else raws
         count = next((index for index, raw in enumerate(rest) if not ASSIGNMENT.match(raw.text)), len(rest))
         if count < len(rest):
-            return tuple(self._expanded(raws))
+            return tuple(self._expand_all(raws))
         for raw in rest:
             self._assign(raw)
         return ()
@@ -146,66 +146,66 @@ class _Reader:
         match = ASSIGNMENT.match(raw.text)
         assert match is not None
         name, adds = match[1], bool(match[2])
-        said = raw.text[match.end() :]
-        if not self.certain and self._extend(name, said, raw.line):
+        text = raw.text[match.end() :]
+        if not self.certain and self._extend(name, text, raw.line):
             return
-        before = self.variables.get(name, ()) if adds else ()
+        previous = self.variables.get(name, ()) if adds else ()
         if raw.elements is not None:
-            value = tuple(self._expanded(raw.elements))
+            value = tuple(self._expand_all(raw.elements))
             self._arrays.add(name)
-        elif before and name not in self._arrays and self.certain:
-            value = (replace(before[0], text=before[0].text + self._text(said)),)
-            before = ()
+        elif previous and name not in self._arrays and self.certain:
+            value = (replace(previous[0], text=previous[0].text + self._text(text)),)
+            previous = ()
         else:
-            value = (Word(text=self._text(said), line=raw.line),)
+            value = (Word(text=self._text(text), line=raw.line),)
         if not self.certain and adds:
             value = tuple(replace(word, certain=False) for word in value)
         elif not self.certain and self.variables.get(name, ()) != value:
             self._unknown.add(name)
         elif self.certain and not adds:
             self._unknown.discard(name)
-        found = (*before, *value)
+        found = (*previous, *value)
         if len(found) > MAX_WORDS or any(len(word.text) > MAX_VARIABLE_CHARACTERS for word in found):
             self._unknown.add(name)
             return
         self.variables[name] = found
 
-    def _extend(self, name: str, said: str, line: int) -> bool:
+    def _extend(self, name: str, assigned: str, line: int) -> bool:
         """Whether a condition extends a variable by words around its own value, as ``X="$X --flag"`` does. They are not certain."""
-        around = re.split(rf"\${name}\b|\${{{name}(?:\[[@*]\])?}}", said)
-        held = self.variables.get(name)
-        if len(around) != 2 or held is None or name in self._unknown:
+        sides = re.split(rf"\${name}\b|\${{{name}(?:\[[@*]\])?}}", assigned)
+        value = self.variables.get(name)
+        if len(sides) != 2 or value is None or name in self._unknown:
             return False
-        texts = [self._text(part.strip('"')) for part in around]
+        texts = [self._text(part.strip('"')) for part in sides]
         first, last = ((Word(text=text, line=line, certain=False),) if text.strip() else () for text in texts)
-        if len(held) < MAX_WORDS and all(len(text) <= MAX_VARIABLE_CHARACTERS for text in texts):
-            self.variables[name] = (*first, *held, *last)
+        if len(value) < MAX_WORDS and all(len(text) <= MAX_VARIABLE_CHARACTERS for text in texts):
+            self.variables[name] = (*first, *value, *last)
             self._arrays.discard(name)  # bash puts the joined text into the first element, which is what $NAME gives
             self.used.add(name)
         else:
             self._unknown.add(name)
         return True
 
-    def _expanded(self, raws: Sequence[Raw]) -> Iterator[Word]:
+    def _expand_all(self, raws: Sequence[Raw]) -> Iterator[Word]:
         for raw in raws:
             yield from self._fields(raw)
 
     def _fields(self, raw: Raw) -> Iterator[Word]:
         """The words that one word expands to."""
         open_word: Word | None = None
-        for words, quoted in self._pieces(raw.text):
-            pieces = words if quoted else tuple(_split(words))
+        for words, quoted in self._parts(raw.text):
+            parts = words if quoted else tuple(_split(words))
             blank = not quoted and words and words[0].text[:1].isspace()
             if open_word is not None and blank:
                 yield open_word
                 open_word = None
-            for index, piece in enumerate(pieces):
+            for index, part in enumerate(parts):
                 if index and open_word is not None:
                     yield open_word
                     open_word = None
                 text, certain = (open_word.text, open_word.certain) if open_word else ("", True)
-                line = (open_word or piece).line or raw.line
-                open_word = Word(text=text + piece.text, line=line, certain=certain and piece.certain)
+                line = (open_word or part).line or raw.line
+                open_word = Word(text=text + part.text, line=line, certain=certain and part.certain)
             if open_word is not None and not quoted and words and words[-1].text[-1:].isspace():
                 yield open_word
                 open_word = None
@@ -214,59 +214,62 @@ class _Reader:
 
     def _text(self, raw: str) -> str:
         """The value of an assignment, which is not split into words."""
-        return "".join(" ".join(word.text for word in words) for words, _ in self._pieces(raw))
+        return "".join(" ".join(word.text for word in words) for words, _ in self._parts(raw))
 
-    def _pieces(self, text: str, *, inside: bool = False) -> Iterator[tuple[tuple[Word, ...], bool]]:
-        """Pieces of a word, and whether each is quoted: all, if ``inside`` double quotes. Line 0 means the word's line."""
+    def _parts(self, text: str, *, quoted: bool = False) -> Iterator[tuple[tuple[Word, ...], bool]]:
+        """Parts of a word, and whether each is quoted. Line 0 means the word's line.
+
+        quoted: whether ``text`` is within double quotes, so that all parts are quoted.
+        """
         at = 0
         while at < len(text):
-            piece = text[at : at + length(text, at)]
-            if piece == "$" and (name := _NAME.match(text, at + 1)):
-                piece += name[0]
-            elif piece[0] not in "\\'\"$`" and (plain := _PLAIN.match(text, at)):
-                piece = plain[0]
-            at += len(piece)
-            if piece[0] == '"' and not inside:
-                within = tuple(self._pieces(piece[1:].removesuffix('"'), inside=True))
-                yield from within or [((Word(text="", line=0),), True)]
-            elif piece[0] in "$`" and len(piece) > 1:
-                found = self._expansion(piece)
-                yield found, inside or any(word.text.startswith("$") for word in found)  # unknown values are not split
+            part = text[at : at + length(text, at)]
+            if part == "$" and (name := _NAME.match(text, at + 1)):
+                part += name[0]
+            elif part[0] not in "\\'\"$`" and (plain := _PLAIN.match(text, at)):
+                part = plain[0]
+            at += len(part)
+            if part[0] == '"' and not quoted:
+                inner_parts = tuple(self._parts(part[1:].removesuffix('"'), quoted=True))
+                yield from inner_parts or [((Word(text="", line=0),), True)]
+            elif part[0] in "$`" and len(part) > 1:
+                found = self._expansion(part)
+                yield found, quoted or any(word.text.startswith("$") for word in found)  # unknown values are not split
             else:
-                yield (Word(text=_unquoted(piece, inside), line=0),), True
+                yield (Word(text=_unquoted(part, quoted), line=0),), True
 
-    def _expansion(self, piece: str) -> tuple[Word, ...]:
+    def _expansion(self, expansion: str) -> tuple[Word, ...]:
         """The value of an expansion; the expansion itself if its value is known only at run time."""
-        certain = self._unknown.isdisjoint(_NAME.findall(piece))
-        itself = (Word(text=f"$({piece[1:-1]})" if piece[0] == "`" else piece, line=0, certain=certain),)
+        certain = self._unknown.isdisjoint(_NAME.findall(expansion))
+        unexpanded = (Word(text=f"$({expansion[1:-1]})" if expansion[0] == "`" else expansion, line=0, certain=certain),)
         if self._spent > MAX_EXPANSION_CHARACTERS:
-            return itself
-        found = self._known(piece)
+            return unexpanded
+        found = self._known_value(expansion)
         self._spent += sum(len(word.text) for word in found or ())
-        return itself if found is None else found
+        return unexpanded if found is None else found
 
-    def _known(self, piece: str) -> tuple[Word, ...] | None:
+    def _known_value(self, expansion: str) -> tuple[Word, ...] | None:
         """The value of an expansion; None if it is known only at run time."""
-        if _ARGUMENTS.fullmatch(piece):  # empty if the script is called without arguments
+        if _ARGUMENTS.fullmatch(expansion):  # empty if the script is called without arguments
             return ()
-        if piece.startswith("$(("):
-            number = self._arithmetic(piece[3:-2])
+        if expansion.startswith("$(("):
+            number = self._arithmetic(expansion[3:-2])
             return None if number is None else (Word(text=str(number), line=0),)
-        body = piece[2:-1] if piece.startswith("${") else piece[1:]
+        body = expansion[2:-1] if expansion.startswith("${") else expansion[1:]
         match = re.fullmatch(r"([A-Za-z_]\w*|\d+)(?:\[([@*]|\d{1,4})\])?(?:(:?[-=?+])(.*))?", body, re.DOTALL)
         if match is None:
             return None
-        name, every, operator_, other = match.groups()
+        name, index, operator_, operand = match.groups()
         self.used.add(name)
-        held = None if name in self._unknown else self.variables.get(name)
-        if held is not None and (operator_ or "")[-1:] != "+":
-            first = int(every) if every and every.isdigit() else 0
-            return held if every in ("@", "*") or name not in self._arrays else held[first : first + 1]
-        if held is not None:
-            return (Word(text=self._text(other), line=0),)
+        value = None if name in self._unknown else self.variables.get(name)
+        if value is not None and (operator_ or "")[-1:] != "+":
+            first = int(index) if index and index.isdigit() else 0
+            return value if index in ("@", "*") or name not in self._arrays else value[first : first + 1]
+        if value is not None:
+            return (Word(text=self._text(operand), line=0),)
         if name in self._unknown or operator_ is None or operator_[-1] not in "-=":
             return None
-        value = (Word(text=self._text(other), line=0),)
+        value = (Word(text=self._text(operand), line=0),)
         if operator_[-1] == "=":
             self.variables[name] = value
         return value
@@ -276,33 +279,39 @@ class _Reader:
 
         def number(match: re.Match[str]) -> str:
             self.used.add(match[1])
-            held = self.variables.get(match[1], ()) if match[1] not in self._unknown else ()
-            return held[0].text if held and re.fullmatch(r"\d{1,12}", held[0].text) else "x"
+            words = self.variables.get(match[1], ()) if match[1] not in self._unknown else ()
+            return words[0].text if words and re.fullmatch(r"\d{1,12}", words[0].text) else "x"
 
         plain = re.sub(r"\$?\{?\b([A-Za-z_]\w*)\}?", number, text).strip()
-        return _sum(plain) if re.fullmatch(r"(?:(?!\*\*|//)[\s()+*/%-]|\b\d+\b)+", plain) else None
+        return _arithmetic_value(plain) if re.fullmatch(r"(?:(?!\*\*|//)[\s()+*/%-]|\b\d+\b)+", plain) else None
 
 
-def _unquoted(piece: str, inside: bool) -> str:
-    """A piece without expansions, with its quotes and escapes removed."""
-    if piece[0] == "'" and not inside and len(piece) > 1:
-        return piece[1:].removesuffix("'")
-    if piece[0] == "\\" and len(piece) > 1 and (not inside or piece[1] in '"\\$`\n'):
-        return piece[1:]
-    return piece
+def _unquoted(text: str, quoted: bool) -> str:
+    """A part without expansions, with its quotes and escapes removed."""
+    if text[0] == "'" and not quoted and len(text) > 1:
+        return text[1:].removesuffix("'")
+    if text[0] == "\\" and len(text) > 1 and (not quoted or text[1] in '"\\$`\n'):
+        return text[1:]
+    return text
 
 
-_SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv, ast.Mod: operator.mod}
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 
 
-def _sum(text: str) -> int | None:
+def _arithmetic_value(text: str) -> int | None:
     """The value of an arithmetic expression of whole numbers; None for any other text."""
 
     def value(node: ast.expr) -> int:
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return node.value
-        if isinstance(node, ast.BinOp) and type(node.op) in _SUMS:
-            found: int = _SUMS[type(node.op)](value(node.left), value(node.right))
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            found: int = _OPERATORS[type(node.op)](value(node.left), value(node.right))
             if abs(found) < 10**15:
                 return found
         raise ValueError

@@ -38,8 +38,8 @@ class Lexer:
     def parts(self) -> Iterator[Part]:
         before, words = "", list[Raw]()
         while self._at < len(self._text):
-            if words and (listed := self._list()):
-                words.append(listed)
+            if words and (list_word := self._list()):
+                words.append(list_word)
             elif found := self._separator():
                 if words:
                     yield Part(before=before, words=tuple(words))
@@ -51,8 +51,8 @@ class Lexer:
 
     def _list(self) -> Raw | None:
         """A sum of lists such as ``([0]*3+[1]*58)``, as in Megatron-LM's arguments, quoted or not; None without one."""
-        listed = _LIST.match(self._text, self._at)
-        return Raw(text=self._step(len(listed[0])).strip(), line=self.line) if listed else None
+        match = _LIST.match(self._text, self._at)
+        return Raw(text=self._step(len(match[0])).strip(), line=self.line) if match else None
 
     def _separator(self) -> str:
         """The operator that ends a command, empty without one; blanks and comments before it are skipped."""
@@ -76,10 +76,10 @@ class Lexer:
         return found[0]
 
     def _step(self, count: int) -> str:
-        taken = self._text[self._at : self._at + count]
+        text = self._text[self._at : self._at + count]
         self._at += count
-        self.line += taken.count("\n")
-        return taken
+        self.line += text.count("\n")
+        return text
 
     def _pass_heredocs(self) -> None:
         for end in self._heredocs:
@@ -133,16 +133,16 @@ def length(text: str, at: int) -> int:
         end = text.find("'", at + 1)
         return (len(text) if end < 0 else end + 1) - at
     if letter == '"':
-        here = at + 1
-        while here < len(text) and text[here] != '"':
-            here += length(text, here) if text[here] in "\\$`" else 1
-        return min(here + 1, len(text)) - at
+        end = at + 1
+        while end < len(text) and text[end] != '"':
+            end += length(text, end) if text[end] in "\\$`" else 1
+        return min(end + 1, len(text)) - at
     opening = next((mark for mark in _CLOSING if text.startswith(mark, at)), "")
     if not opening:
         return 1
-    here, closing, inner = at + len(opening), _CLOSING[opening], 0
-    while here < len(text) and (inner or not text.startswith(closing, here)):
-        inner += (text[here] == "(") - (text[here] == ")") if opening == "$((" else 0
-        nested = text[here] in "\\'\"" or (text[here] in "$`" and opening != "`")
-        here += length(text, here) if nested else 1
-    return min(here + len(closing), len(text)) - at
+    end, closing, inner = at + len(opening), _CLOSING[opening], 0
+    while end < len(text) and (inner or not text.startswith(closing, end)):
+        inner += (text[end] == "(") - (text[end] == ")") if opening == "$((" else 0
+        nested = text[end] in "\\'\"" or (text[end] in "$`" and opening != "`")
+        end += length(text, end) if nested else 1
+    return min(end + len(closing), len(text)) - at

@@ -95,8 +95,8 @@ def parse(text: str, path: str = "<text>") -> Source:
     language = _language(text, Path(path).suffix.lower())
     if language == "command":
         read, unread = _commands(text, path)
-        own, launch = _launch(read, text)
-        return Source(path=path, text=text, language=language, entries=own, unread=unread, launch=launch)
+        flags, launch = _launch(read, text)
+        return Source(path=path, text=text, language=language, entries=flags, unread=unread, launch=launch)
     try:
         entries = {entry.name: entry for entry in _READERS[language](text, path)}
     except FileError as error:
@@ -171,21 +171,21 @@ def _leaves(document: yaml_file.Document) -> Iterator[Entry]:
             "holds no settings: a mapping of names to values is needed; name a configuration file, see strategist check --help",
         )
 
-    def below(place: tuple[str, ...], value: Any) -> Iterator[Entry]:
+    def below(key_path: tuple[str, ...], value: Any) -> Iterator[Entry]:
         if isinstance(value, dict) and value:
             for key, inner in value.items():
-                yield from below((*place, key), inner)
+                yield from below((*key_path, key), inner)
         else:
-            line, column = document.key_mark(place)
-            yield Entry(name=_dotted_name(place), value=value, line=line, column=column)
+            line, column = document.key_mark(key_path)
+            yield Entry(name=_dotted_name(key_path), value=value, line=line, column=column)
 
     for key, value in document.data.items():
         yield from below((key,), value)
 
 
-def _dotted_name(place: tuple[str, ...]) -> str:
+def _dotted_name(key_path: tuple[str, ...]) -> str:
     """Dotted name of a key; a key that is a flag is named as on a command line, whatever section it is in."""
-    return place[-1][2:] if place[-1].startswith("--") else ".".join(place)
+    return key_path[-1][2:] if key_path[-1].startswith("--") else ".".join(key_path)
 
 
 _SECTION = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
@@ -199,17 +199,17 @@ def _toml(text: str, path: str) -> Iterator[Entry]:
         raise FileError(path, f"is not TOML: {error}; correct it") from None
     except RecursionError:
         raise FileError(path, "is nested too deeply; name another file") from None
-    places: dict[str, tuple[int, int]] = {}
+    positions: dict[str, tuple[int, int]] = {}
     section = ""
     for number, line in enumerate(text.splitlines(), 1):
         if head := _SECTION.match(line):
             section = f"{head[1]}."
         elif key := _KEY.match(line):
-            places.setdefault(section + key[2], (number, len(key[1]) + 1))
+            positions.setdefault(section + key[2], (number, len(key[1]) + 1))
 
     for name, value in leaves("", data):
-        at, column = places.get(name, (None, None))
-        yield Entry(name=name, value=value, line=at, column=column)
+        line_number, column = positions.get(name, (None, None))
+        yield Entry(name=name, value=value, line=line_number, column=column)
 
 
 def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -232,28 +232,30 @@ def _commands(text: str, path: str) -> tuple[list[shell.Command], dict[int, dict
     none.
     """
     try:
-        every = [command for command in shell.commands(text) if command.words[0].text != "cd"]
+        all_commands = [command for command in shell.commands(text) if command.words[0].text != "cd"]
     except RecursionError:
         raise FileError(path, "is nested too deeply; name another file") from None
-    programs = [shell.program(command) for command in every]
+    programs = [shell.program(command) for command in all_commands]
     last = {program: index for index, program in enumerate(programs) if program}
-    read = [last.get(program, index) == index for index, program in enumerate(programs)]
-    unread = {command.line: _all_flags(command) for command, kept in zip(every, read, strict=True) if not kept}
-    return [command for command, kept in zip(every, read, strict=True) if kept], unread
+    counted = [last.get(program, index) == index for index, program in enumerate(programs)]
+    unread = {command.line: _all_flags(command) for command, counts in zip(all_commands, counted, strict=True) if not counts}
+    return [command for command, counts in zip(all_commands, counted, strict=True) if counts], unread
 
 
 def _launch(read: Sequence[shell.Command], text: str) -> tuple[dict[str, Entry], Launch]:
     """The flags of the program that a script starts, and how the script starts it."""
     parts = [accelerate_launch.split(command) for command in read]
-    own = _merged([part[1] if part else command for command, part in zip(read, parts, strict=True)])
-    options = {name.replace("-", "_"): entry for name, entry in _merged([part[0] for part in parts if part]).items()}
-    own |= {name: entry for name, entry in options.items() if "$" in name}  # may expand to any flag
-    before = frozenset(name for command, part in zip(read, parts, strict=True) if not part for name in _before(command))
+    flags = _merged_flags([part[1] if part else command for command, part in zip(read, parts, strict=True)])
+    options = {name.replace("-", "_"): entry for name, entry in _merged_flags([part[0] for part in parts if part]).items()}
+    flags |= {name: entry for name, entry in options.items() if "$" in name}  # may expand to any flag
+    program_flags = frozenset(
+        name for command, part in zip(read, parts, strict=True) if not part for name in _flags_before_program(command)
+    )
     accelerate = any(parts) or accelerate_launch.mentions_accelerate(text)
-    return own, Launch(accelerate=accelerate, options=options, before=before)
+    return flags, Launch(accelerate=accelerate, options=options, before=program_flags)
 
 
-def _before(command: shell.Command) -> Iterator[str]:
+def _flags_before_program(command: shell.Command) -> Iterator[str]:
     """Names of the flags before the Python program of a command."""
     texts = [word.text for word in command.words]
     program = next((index for index, text in enumerate(texts) if text.endswith(".py") or text in ("-m", "--module")), 0)
@@ -265,7 +267,7 @@ def _all_flags(command: shell.Command) -> dict[str, Entry]:
     return {name: entry for part in accelerate_launch.split(command) or (command,) for name, entry in _flags(part.words).items()}
 
 
-def _merged(commands: Sequence[shell.Command]) -> dict[str, Entry]:
+def _merged_flags(commands: Sequence[shell.Command]) -> dict[str, Entry]:
     """Flags of commands.
 
     ``--name value``, ``--name=value`` and ``name=value`` are equal; a flag without a value is true. A later flag overrides an
@@ -279,10 +281,10 @@ def _merged(commands: Sequence[shell.Command]) -> dict[str, Entry]:
         for entry in _flags(command.words).values():
             if "$" in entry.name and not starts:
                 continue
-            before = found.get(entry.name)
-            if before is not None and not command.runs:
+            earlier = found.get(entry.name)
+            if earlier is not None and not command.runs:
                 continue
-            if before is not None and before.value != entry.value and (not command.certain or entry.name in decided):
+            if earlier is not None and earlier.value != entry.value and (not command.certain or entry.name in decided):
                 entry = replace(entry, value=shell.CONDITION % entry.value)
             found[entry.name] = entry
             if not command.certain:
@@ -294,25 +296,25 @@ def _flags(words: Sequence[shell.Word]) -> dict[str, Entry]:
     """The flags among the words of a command; a quoted command's flags count as its own."""
     found: dict[str, Entry] = {}
     decided: set[str] = set()
-    waiting: Entry | None = None
+    open_flag: Entry | None = None
     for word in words:
-        text, plain = word.text, _SETTING.fullmatch(word.text)
+        text, assignment = word.text, _SETTING.fullmatch(word.text)
         if text.startswith("--") and len(text) > 2:
             name, equals, value = text[2:].partition("=")
-            found[name] = waiting = Entry(name=name, value=value if equals else True, line=word.line)
+            found[name] = open_flag = Entry(name=name, value=value if equals else True, line=word.line)
             decided = decided - {name} if word.certain else decided | {name}
-            waiting = None if equals else waiting
+            open_flag = None if equals else open_flag
         elif (text.startswith("-") and not _NUMBER.match(text)) or text.endswith((".py", ".sh")) or text in ("\\", "--"):
-            waiting = None  # a short option, or the program, whose own arguments follow
-        elif waiting is not None and (waiting.value is True or "$" not in text):
-            value = text if waiting.value is True else f"{waiting.value} {text}"
-            found[waiting.name] = waiting = replace(waiting, value=value)
+            open_flag = None  # a short option, or the program, whose own arguments follow
+        elif open_flag is not None and (open_flag.value is True or "$" not in text):
+            value = text if open_flag.value is True else f"{open_flag.value} {text}"
+            found[open_flag.name] = open_flag = replace(open_flag, value=value)
         elif _OPTION.search(text):
             found |= _flags([shell.Word(text=inner, line=word.line) for inner in text.split()])
         elif text.split()[:1] and text.split()[0] in shell.UTILITIES:
             continue
-        elif plain or "$(" in text or ("$" in text and not word.certain):
-            name, value = (plain[1], plain[2]) if plain else (text, text)
+        elif assignment or "$(" in text or ("$" in text and not word.certain):
+            name, value = (assignment[1], assignment[2]) if assignment else (text, text)
             found[name] = Entry(name=name, value=value, line=word.line)
     return found | {name: replace(found[name], value=shell.CONDITION % found[name].value) for name in decided}
 

@@ -55,7 +55,7 @@ RENAMED = {
 }
 """Names of older versions, with their current names."""
 
-MOVED = ("training", "experimental")
+MOVED_SECTIONS = ("training", "experimental")
 """Sections of older versions that held entries of ``parallelism``."""
 
 _DEGREE = re.compile(r"(data|tensor|context|pipeline|expert)_parallel\w*|enable_async_tensor_parallel|disable_loss_parallel")
@@ -97,7 +97,7 @@ def _renamed(entry: Entry) -> Entry:
     section, _, key = entry.name.partition(".")
     if entry.name in RENAMED:
         return replace(entry, name=RENAMED[entry.name])
-    if section in MOVED and _DEGREE.fullmatch(key):
+    if section in MOVED_SECTIONS and _DEGREE.fullmatch(key):
         return replace(entry, name=f"parallelism.{key}")
     return entry
 
@@ -122,8 +122,8 @@ def _command(source: Source) -> Iterator[Entry]:
 
 def _registered(source: Source, module: str, config: str) -> dict[str, Entry]:
     """Entries of the configuration that a command names, from a file beside the script or from TorchTitan's own."""
-    for place in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/config_registry.py"):
-        if os.path.isfile(path := Path(source.path).parent / place):
+    for file in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/config_registry.py"):
+        if os.path.isfile(path := Path(source.path).parent / file):
             return {name: replace(entry, line=None) for name, entry in normalized(replace(load(path), part=config)).entries.items()}
     found = registered_config(module, config)
     return {name: Entry(name=name, value=value) for name, value in (found or {}).items()}
@@ -157,9 +157,9 @@ def _python(source: Source) -> list[Entry]:
     functions = entry_points(module)
     name = source.part or (functions[0] if len(functions) == 1 else "")
     if name not in module.functions:
-        listed = ", ".join(functions) or "none"
+        known = ", ".join(functions) or "none"
         law = f"has no function {name}" if name else f"holds {len(functions)} configurations: name one, as in FILE.py:FUNCTION"
-        raise FileError(source.path, f"{law}; there are: {listed}")
+        raise FileError(source.path, f"{law}; there are: {known}")
     reader = Interpreter(
         known=registered_config, opaque=frozenset({"model_registry", "default_adamw", "decoder_vocab_size"}),
         adapters={"to_graph_trainer_config": _graph_trainer}, names=("training.seq_len",),
@@ -219,10 +219,10 @@ def _model(node: Node, source: Source) -> Iterator[Entry]:
     family = node.origin.removesuffix(".model").rpartition(".")[2] or Path(source.path).resolve().parent.name
     yield Entry(name="model.name", value=FAMILIES.get(family, family), line=node.line)
     converters = node.get("converters")
-    listed = converters.value if converters is not None and isinstance(converters.value, list) else []
-    names = [item.call.removesuffix(".Config") for item in listed]
+    converter_nodes = converters.value if converters is not None and isinstance(converters.value, list) else []
+    names = [item.call.removesuffix(".Config") for item in converter_nodes]
     yield Entry(name="model.converters", value=names, line=node.line)
-    for item, name in zip(listed, names, strict=True):
+    for item, name in zip(converter_nodes, names, strict=True):
         for key, usual in CONVERTERS.get(name, {}).items():
             field = item.get(key)
             yield Entry(name=f"{name}.{key}", value=usual if field is None else plain(field), line=item.line)
@@ -231,8 +231,8 @@ def _model(node: Node, source: Source) -> Iterator[Entry]:
 def _optimizer(node: Node) -> Iterator[Entry]:
     """Optimizer names of the parameter groups."""
     groups = node.get("param_groups")
-    listed = groups.value if groups is not None and isinstance(groups.value, list) else []
-    names = [plain(item.fields["optimizer_name"]) for item in listed if "optimizer_name" in item.fields]
+    group_nodes = groups.value if groups is not None and isinstance(groups.value, list) else []
+    names = [plain(item.fields["optimizer_name"]) for item in group_nodes if "optimizer_name" in item.fields]
     if node.call == "default_adamw":
         names = ["AdamW"]
     yield Entry(name="optimizer.name", value=names, line=node.line)

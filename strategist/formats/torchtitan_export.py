@@ -58,8 +58,8 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     base = base_of(plan.model)
     missing: tuple[Diagnostic, ...] = ()
     if base is None:
-        told = f"TorchTitan has no flavour of {plan.model.name}: {MODULE}.py begins from one of another model"
-        missing = (finding("FMT-007", told, f"replace {STAND_IN.function} in {MODULE}.py by your own configuration"),)
+        message = f"TorchTitan has no flavour of {plan.model.name}: {MODULE}.py begins from one of another model"
+        missing = (finding("FMT-007", message, f"replace {STAND_IN.function} in {MODULE}.py by your own configuration"),)
     tokenizer = f"./assets/hf/{hub_name(plan.model.name).rpartition('/')[2]}"
     module = File(name=f"{MODULE}.py", text=_module(plan, base, tokenizer, reasons))
     older = older_file(plan, base, tokenizer)
@@ -101,8 +101,8 @@ def _module(plan: Plan, base: Base | None, tokenizer: str, reasons: Mapping[str,
     notes = setting_notes(plan, reasons)
     lines = [*_model(base), *_training(plan), *_parallelism(plan), *_kernels(plan, begin)]
     sequences, tokens = _batches(plan)
-    said = {line.setting for line in (*lines, *sequences)}
-    head = [*header_lines(plan), "", *(note for name, note in notes.items() if name not in said)]
+    stated_settings = {line.setting for line in (*lines, *sequences)}
+    head = [*header_lines(plan), "", *(note for name, note in notes.items() if name not in stated_settings)]
     head += ["", "Steps are priced without CUDA graphs, and logits as if they were made at once; TorchTitan makes them in pieces."]
     body = "".join(f"    {_statement(line, notes)}" for line in (Line("hf_assets_path", "TOKENIZER"), *lines))
     body += "    if hasattr(config.training, 'seq_len'):  # TorchTitan 0.3.0\n"
@@ -111,7 +111,7 @@ def _module(plan: Plan, base: Base | None, tokenizer: str, reasons: Mapping[str,
     body += "".join(f"        {line}".rstrip() + "\n" for line in LATER_DATA) + "".join(
         f"        {_statement(line, notes)}" for line in tokens
     )
-    imports = "".join(f"{line}\n" for line in sorted(_imports(plan, base, begin), key=_place))
+    imports = "".join(f"{line}\n" for line in sorted(_imports(plan, base, begin), key=_module_of))
     start = f"    config = {begin.function}()" + (f"  {remark(f'your configuration of {plan.model.name}')}" if base is None else "")
     constants = PLACEHOLDERS.format(tokenizer=tokenizer, dataset=DATASET)
     return f"{heading(head)}\n{imports}\n{constants}\n\ndef {FUNCTION}() -> Trainer.Config:\n{start}\n{body}    return config\n"
@@ -134,7 +134,7 @@ def _imports(plan: Plan, base: Base | None, begin: Base) -> Iterator[str]:
         yield "from torchtitan.components.optimizer import default_adamw"
 
 
-def _place(line: str) -> str:
+def _module_of(line: str) -> str:
     return line.split()[1]
 
 
@@ -154,18 +154,18 @@ def _training(plan: Plan) -> Iterator[Line]:
 def _batches(plan: Plan) -> tuple[list[Line], list[Line]]:
     """Batches and data, in sequences for 0.3.0 and in tokens for later versions. A pipeline splits the batch of a data rank."""
     micro, length, pipeline = plan.candidate.knobs.micro_batch, plan.workload.seq_len, plan.candidate.layout.pp > 1
-    local, whole = micro * plan.accumulation if pipeline else micro, plan.workload.global_batch
+    local, global_batch = micro * plan.accumulation if pipeline else micro, plan.workload.global_batch
     sequences = [
         Line("training.seq_len", repr(length)),
         Line("training.local_batch_size", repr(local), "" if pipeline else "micro_batch"),
-        Line("training.global_batch_size", repr(whole)),
+        Line("training.global_batch_size", repr(global_batch)),
         Line("dataloader.dataset", "DATASET"),
         Line("dataloader.dataset_path", "DATASET_PATH"),
     ]
     tokens = [
         Line("training.max_context_length", repr(length)),
         Line("training.num_tokens_per_microbatch_per_dp_rank", f"{micro} * {length}", "micro_batch"),
-        Line("training.num_tokens_per_train_step", f"{whole} * {length}"),
+        Line("training.num_tokens_per_train_step", f"{global_batch} * {length}"),
         Line("dataloader.dataset", "ConcatThenSplitPackingConfig(dataset=data)"),
     ]
     if pipeline:
@@ -182,13 +182,13 @@ def _parallelism(plan: Plan) -> Iterator[Line]:
         if setting != "etp":
             yield Line(name, repr(getattr(layout, setting)), setting)
     if layout.pp > 1:
-        words = {ours: theirs for theirs, ours in reversed(SCHEDULES.items())}
+        words = {schedule: name for name, schedule in reversed(SCHEDULES.items())}
         yield Line("parallelism.pipeline_parallel_schedule", repr(words[knobs.pp_schedule]), "pp_schedule")
         yield Line("parallelism.pipeline_parallel_first_stage_less_layers", "0")
         yield Line("parallelism.pipeline_parallel_last_stage_less_layers", "0")
         if knobs.pp_virtual_stages > 2:
-            each = ceil(plan.model.layers / (layout.pp * knobs.pp_virtual_stages))
-            yield Line("parallelism.pipeline_parallel_layers_per_stage", repr(each), "pp_virtual_stages")
+            layers_per_stage = ceil(plan.model.layers / (layout.pp * knobs.pp_virtual_stages))
+            yield Line("parallelism.pipeline_parallel_layers_per_stage", repr(layers_per_stage), "pp_virtual_stages")
     reshard = "never" if knobs.reshard_after_forward is False else "always" if options.reshard_root else "default"
     yield Line("parallelism.fsdp_reshard_after_forward", repr(reshard), "reshard_after_forward")
     if layout.tp > 1:
@@ -203,8 +203,8 @@ def _kernels(plan: Plan, begin: Base) -> Iterator[Line]:
     policy = {
         "none": "None", "budget": f"MemoryBudgetAC.Config(memory_budget={knobs.recompute_budget_percent / 100!r})",
     }  # fmt: skip
-    how = policy.get(knobs.recompute) or f"{POLICIES[knobs.recompute]}.Config()"
-    yield Line("activation_checkpoint", how, "recompute")
+    config = policy.get(knobs.recompute) or f"{POLICIES[knobs.recompute]}.Config()"
+    yield Line("activation_checkpoint", config, "recompute")
     yield Line("compile", f"CompileConfig(enable={knobs.compile!r}, components=['model', 'loss'])", "compile")
     if options.async_tp:
         yield Line("compile.enable_async_tensor_parallel", "True", "async_tp")

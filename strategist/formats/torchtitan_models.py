@@ -65,10 +65,11 @@ def base_of(model: ModelShape) -> Base | None:
 
 def _nearest(family: str, flavour: str) -> Base:
     """A plain registered configuration of the flavour, otherwise of another size."""
-    plain = {
-        function: said for function, said in registered()[family].items()
-        if not said.get("model.converters") and not function.startswith("sft") and not str(said["model.flavor"]).startswith("debug")
+    candidates = {
+        function: entries for function, entries in registered()[family].items()
+        if not entries.get("model.converters") and not function.startswith("sft")
+        and not str(entries["model.flavor"]).startswith("debug")
     }  # fmt: skip
-    function = next((name for name, said in plain.items() if said["model.flavor"] == flavour), next(iter(plain)))
-    said = plain[function]
-    return Base(family, flavour, function, said["model.flavor"] == flavour, tuple(said["optimizer.name"]))
+    function = next((name for name, entries in candidates.items() if entries["model.flavor"] == flavour), next(iter(candidates)))
+    entries = candidates[function]
+    return Base(family, flavour, function, entries["model.flavor"] == flavour, tuple(entries["optimizer.name"]))

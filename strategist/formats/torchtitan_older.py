@@ -30,8 +30,8 @@ def older_file(plan: Plan, base: Base | None, tokenizer: str) -> tuple[File, ...
     """
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     known = base is not None and base.flavour in FLAVOURS.get(base.family, ())
-    alike = layout.cp == 1 and (layout.tp == 1 or knobs.sequence_parallel) and plan.workload.optimizer == "adamw"
-    if base is None or not known or not alike:
+    same_in_older = layout.cp == 1 and (layout.tp == 1 or knobs.sequence_parallel) and plan.workload.optimizer == "adamw"
+    if base is None or not known or not same_in_older:
         return ()
     model = {"name": base.family, "flavor": base.flavour, "hf_assets_path": tokenizer}
     sections: dict[str, dict[str, Any]] = {
@@ -59,7 +59,7 @@ def _parallelism(plan: Plan) -> Iterator[tuple[str, Any]]:
     for setting, name in PARALLEL.items():
         yield name.removeprefix("parallelism."), getattr(layout, setting)
     if layout.pp > 1:
-        words = {ours: theirs for theirs, ours in reversed(SCHEDULES.items())}
+        words = {schedule: name for name, schedule in reversed(SCHEDULES.items())}
         yield "pipeline_parallel_schedule", words[knobs.pp_schedule]
         yield "pipeline_parallel_microbatch_size", knobs.micro_batch
         yield "pipeline_parallel_first_stage_less_layers", 0

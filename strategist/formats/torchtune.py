@@ -74,32 +74,32 @@ def read(entries: Entries) -> ParsedConfig:
         raise entries.source.error(MODEL, f"{law}; name a recipe that trains")
     name, train = _model(entries)
     settings: dict[str, KnobValue] = {
-        "tp": entries.whole("tensor_parallel_dim") or 1,
-        "cp": entries.whole("context_parallel_dim") or 1,
-        "dp_replicate": entries.whole("data_parallel_replicate_dim") or 1,
+        "tp": entries.integer("tensor_parallel_dim") or 1,
+        "cp": entries.integer("context_parallel_dim") or 1,
+        "dp_replicate": entries.integer("data_parallel_replicate_dim") or 1,
         "reshard_after_forward": entries.flag("fsdp_reshard_after_forward") is not False,
         "no_sync": False,
         "offload": "all" if entries.flag("fsdp_cpu_offload") else "none",
         "recompute": _recompute(entries),
         "activation_offload": bool(entries.flag("enable_activation_offloading")),
-        "compile": entries.on("compile", "compile.model"),
+        "compile": entries.enabled("compile", "compile.model"),
         "optimizer_in_backward": bool(entries.flag("optimizer_in_bwd")),
         "optimizer_kernel": "fused" if entries.flag("optimizer.fused") else "foreach",
     }
-    if micro := entries.whole("batch_size"):
+    if micro := entries.integer("batch_size"):
         settings["micro_batch"] = micro
-    if (shards := entries.whole("data_parallel_shard_dim", least=-1)) and shards > 0:
+    if (shards := entries.integer("data_parallel_shard_dim", minimum=-1)) and shards > 0:
         settings["dp_shard"] = shards
     if int(settings["cp"]) > 1:
         rotations = {name: name for name in ("allgather", "alltoall")}
-        settings["cp_rotate"] = entries.word(rotations, "context_parallel_rotate_method") or "allgather"
+        settings["cp_rotate"] = entries.choice(rotations, "context_parallel_rotate_method") or "allgather"
     workload = _workload(entries, train)
     settings["reduce_dtype"] = "fp32" if workload["precision"] == "fp32" else "bf16"
     return ParsedConfig(
         settings=settings, workload=workload, model=name, spare="" if "dp_shard" in settings else "dp_shard",
-        accumulation=entries.whole("gradient_accumulation_steps") or 1, said=SETTING_ENTRIES,
+        accumulation=entries.integer("gradient_accumulation_steps") or 1, entry_names=SETTING_ENTRIES,
         findings=tuple(_findings(entries, train)),
-        unsaid=() if micro else ("micro_batch",),
+        unstated=() if micro else ("micro_batch",),
     )  # fmt: skip
 
 
@@ -126,17 +126,17 @@ def _workload(entries: Entries, train: str) -> dict[str, int | str]:
     """Sequence length, precision, optimizer and what is trained."""
     found: dict[str, int | str] = {
         "train": train,
-        "precision": entries.word(PRECISIONS, "dtype") or "bf16-true",
-        "optimizer": OPTIMIZERS.get(_last(entries, OPTIMIZER), "adamw"),
+        "precision": entries.choice(PRECISIONS, "dtype") or "bf16-true",
+        "optimizer": OPTIMIZERS.get(_component(entries, OPTIMIZER), "adamw"),
     }
-    if length := entries.whole(LENGTH, "dataset.max_seq_len"):
+    if length := entries.integer(LENGTH, "dataset.max_seq_len"):
         found["seq_len"] = length
     if train != "full":
-        found["lora_rank"] = entries.whole("model.lora_rank") or DEFAULT_RANK
+        found["lora_rank"] = entries.integer("model.lora_rank") or DEFAULT_RANK
     return found
 
 
-def _last(entries: Entries, name: str) -> str:
+def _component(entries: Entries, name: str) -> str:
     """The last part of a component's name."""
     return str(entries.get(name)).rpartition(".")[2]
 
@@ -144,17 +144,17 @@ def _last(entries: Entries, name: str) -> str:
 def _findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
     """Findings on entries that no setting expresses."""
     source, unpriced = entries.source, {}
-    if (optimizer := _last(entries, OPTIMIZER)) not in OPTIMIZERS:
+    if (optimizer := _component(entries, OPTIMIZER)) not in OPTIMIZERS:
         unpriced[OPTIMIZER] = f"{optimizer} is priced as AdamW"
     elif optimizer.startswith("Paged"):
         unpriced[OPTIMIZER] = f"{optimizer} can move its states to the host; they are priced on the device"
-    loss = _last(entries, LOSS)
+    loss = _component(entries, LOSS)
     if loss.startswith(COMPARING):
         text = f"{LOSS} {loss}: answers are compared or generated, mostly with a second model; the price leaves that out"
         yield finding("FMT-002", text, "measure it if it matters", source, LOSS, about="rl")
     elif loss != PRICED_LOSS:
         unpriced[LOSS] = f"{loss} is priced as {PRICED_LOSS}"
-    if train != "full" and not (set(entries.get("model.lora_attn_modules") or ()) >= ALL_LINEARS and _of_feed_forward(entries)):
+    if train != "full" and not (set(entries.get("model.lora_attn_modules") or ()) >= ALL_LINEARS and _adapts_mlp(entries)):
         unpriced["model.lora_attn_modules"] = "adapters are priced as on all linears"
     for name, effect in (
         ("teacher_model._component_", "a second model is loaded, which the price leaves out"),
@@ -162,7 +162,7 @@ def _findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
         ("model.use_dora", "adapters scale rows as well"),
         ("enable_fp8_training", "linears multiply in float8"),
     ):
-        if entries.on(name):
+        if entries.enabled(name):
             unpriced[name] = effect
     for name, effect in unpriced.items():
         yield unsupported_entry(source, name, effect)
@@ -171,7 +171,7 @@ def _findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
         yield finding("FMT-003", text, "write dataset.packed: true, or give --seq-len", source, LENGTH)
 
 
-def _of_feed_forward(entries: Entries) -> bool:
+def _adapts_mlp(entries: Entries) -> bool:
     """Whether linears of the feed-forward have adapters."""
     return entries.flag("model.apply_lora_to_mlp") is True
 

@@ -35,19 +35,19 @@ def with_job(plan: Plan, written: ExportedFiles, kind: str, options: JobOptions 
     if kind not in JOBS:
         law = "is not known" if kind else "is missing"
         raise not_among(f"--job {kind}", kind, JOBS, f"{law}; on one machine the export's own script starts it without --job")
-    asked = job_of(plan, written, options)
+    job = job_of(plan, written, options)
     carries = kind in CONTAINERS and kind != "raycluster"
-    if carries and (lacking := missing(asked)) and not options.workdir:
-        law = f"runs {' and '.join(lacking)}, which no export holds, and nothing brings that into its containers"
-        do = f"add {' '.join(f'--file {name}' for name in lacking)}, or --workdir with the folder of the image that holds it"
+    if carries and (missing_files := missing(job)) and not options.workdir:
+        law = f"runs {' and '.join(missing_files)}, which no export holds, and nothing brings that into its containers"
+        do = f"add {' '.join(f'--file {name}' for name in missing_files)}, or --workdir with the folder of the image that holds it"
         do += f", or --env {written.user_folder}=FOLDER" if written.user_folder else ""
         raise InputError(f"--job {kind}", law, do)
     if kind in CONTAINERS:
-        more = (kuberay if kind in kuberay.KINDS else kubernetes).files(asked, kind)
+        job_files = (kuberay if kind in kuberay.KINDS else kubernetes).files(job, kind)
     else:
-        more = (slurm if kind == "slurm" else hosts).files(asked)
-    command = (*START_COMMANDS.get(kind, ("kubectl", "apply", "-f")), more[-1].name)
-    return replace(asked.written, files=(*asked.written.files, *more), command=command)
+        job_files = (slurm if kind == "slurm" else hosts).files(job)
+    command = (*START_COMMANDS.get(kind, ("kubectl", "apply", "-f")), job_files[-1].name)
+    return replace(job.written, files=(*job.written.files, *job_files), command=command)
 
 
 def unused_options(kind: str, options: JobOptions) -> tuple[str, ...]:

@@ -104,25 +104,25 @@ def _start(restarts: int) -> str:
 
 def _hosts(job: Job) -> list[tuple[str, str]]:
     """Names of the hosts with their addresses."""
-    given = job.options.hosts
-    if not given:
+    hosts_option = job.options.hosts
+    if not hosts_option:
         raise InputError("--hosts", "is missing", "name the hosts of --job hosts, e.g. --hosts node1,node2")
-    known = engine.hosts(given, job.options.remote_shell)
+    known = engine.hosts(hosts_option, job.options.remote_shell)
     names = [(name, address or name) for name, _, address in (host.partition("=") for host in known.names)]
-    if odd := next((part for pair in names for part in pair if not _HOST.fullmatch(part) or part.startswith("-")), ""):
+    if invalid := next((part for pair in names for part in pair if not _HOST.fullmatch(part) or part.startswith("-")), ""):
         raise InputError(
-            f"--hosts {given}", f"{odd!r} is not a host", "write names or addresses, e.g. --hosts node1,node2=10.0.0.2"
+            f"--hosts {hosts_option}", f"{invalid!r} is not a host", "write names or addresses, e.g. --hosts node1,node2=10.0.0.2"
         )
     if len(names) != job.nodes:
         law = f"names {len(names)} hosts, and the plan has {job.nodes} nodes of {job.devices_per_node} devices"
-        raise InputError(f"--hosts {given}", law, "name as many, or plan for what there is with --gpus")
+        raise InputError(f"--hosts {hosts_option}", law, "name as many, or plan for what there is with --gpus")
     return names
 
 
 def _remote(text: str) -> str:
     """The remote shell's command as the body of a function whose arguments are host and command."""
-    places = {"{host}": '"$1"', "{command}": '"$2"'}
-    return " ".join(places.get(word) or _with_host(word) for word in shlex.split(text))
+    replacements = {"{host}": '"$1"', "{command}": '"$2"'}
+    return " ".join(replacements.get(word) or _with_host(word) for word in shlex.split(text))
 
 
 def _with_host(word: str) -> str:

@@ -41,13 +41,13 @@ __all__ = ["NOTHING", "PORT", "RESERVED_VOLUMES", "Job", "JobOptions", "Texts", 
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """What a job has beside the plan. Each kind of job takes what is for it.
+    """Options of a job that the plan does not state. Each kind of job uses those that apply to it.
 
     image: the container's, for jobs of Kubernetes.
     volumes: claims of Kubernetes, with the folder where each is mounted.
     environment: variables of the command.
     secrets: variables whose value is in a Secret of Kubernetes, with its name and key, as in ``hub/token``.
-    resources: what a node's container gets beside GPUs, such as memory and network adapters, with how much.
+    resources: further Kubernetes resources of a node's container by name, such as memory and network adapters: the quantity.
     node_labels: labels of the nodes that ranks may run on, with their values.
     files: of the user's, shipped with the exported ones: a training script, a model's code.
     workdir: the folder on each node in which the command runs; the exported files are copied into it.
@@ -76,21 +76,23 @@ class JobOptions:
         if self.image and not _IMAGE.fullmatch(self.image):
             do = "write e.g. pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
             raise InputError(f"--image {self.image}", "is not an image name", do)
-        for claim, place in self.volumes.items():
-            if not _NAME.fullmatch(claim) or not place.startswith("/"):
-                raise InputError(f"--volume {claim}={place}", "is not a claim and its folder", "write e.g. --volume datasets=/data")
+        for claim, folder in self.volumes.items():
+            if not _NAME.fullmatch(claim) or not folder.startswith("/"):
+                raise InputError(
+                    f"--volume {claim}={folder}", "is not a claim and its folder", "write e.g. --volume datasets=/data"
+                )
             if claim in RESERVED_VOLUMES:
                 law = f"{', '.join(RESERVED_VOLUMES[:-1])} and {RESERVED_VOLUMES[-1]} are the job's own"
-                raise InputError(f"--volume {claim}={place}", law, "name the claim otherwise")
+                raise InputError(f"--volume {claim}={folder}", law, "name the claim otherwise")
         for name in self.environment:
             if not _VARIABLE.fullmatch(name):
                 raise InputError(f"--env {name}", "is not a variable name", "write e.g. --env HF_HOME=/data/hf")
-        for name, place in self.secrets.items():
-            if not _VARIABLE.fullmatch(name) or not _SECRET.fullmatch(place):
+        for name, secret_key in self.secrets.items():
+            if not _VARIABLE.fullmatch(name) or not _SECRET.fullmatch(secret_key):
                 do = "write e.g. --secret HF_TOKEN=hub/token"
-                raise InputError(f"--secret {name}={place}", "is not a variable and a Secret's key", do)
+                raise InputError(f"--secret {name}={secret_key}", "is not a variable and a Secret's key", do)
             if name in self.environment:
-                raise InputError(f"--secret {name}={place}", "is set by --env, too", "leave one of the two out")
+                raise InputError(f"--secret {name}={secret_key}", "is set by --env, too", "leave one of the two out")
         for name, count in self.resources.items():
             if not (_DEVICE.fullmatch(name) or _STANDARD.fullmatch(name)) or not _QUANTITY.fullmatch(count):
                 law = "is not a resource of Kubernetes and its quantity"
@@ -105,9 +107,9 @@ class JobOptions:
                 law = "has a name with other characters than letters, digits, dots, dashes and underscores"
                 raise InputError(f"--file {file.name!r}", law, "name it otherwise")
         check_name("--workdir", self.workdir)
-        if odd := next((word for word in self.slurm_words if not word.startswith("-")), ""):
+        if invalid := next((word for word in self.slurm_words if not word.startswith("-")), ""):
             do = "write e.g. --slurm='--partition=gpu --time=60'"
-            raise InputError(f"--slurm {self.slurm}", f"{odd} is not an option", do)
+            raise InputError(f"--slurm {self.slurm}", f"{invalid} is not an option", do)
         _words("--arguments", self.arguments)
         if self.restarts is not None and not 0 <= self.restarts <= MAX_RESTARTS:
             do = f"write a number from 0 to {MAX_RESTARTS}"
@@ -156,9 +158,9 @@ def job(plan: Plan, written: ExportedFiles, options: JobOptions) -> Job:
     Raises:
         InputError: a file has the name of an exported one.
     """
-    own = {file.name for file in written.files}
-    if twice := next((file.name for file in options.files if file.name in own), ""):
-        raise InputError(f"--file {twice}", "is the name of an exported file", "name it otherwise")
+    exported_names = {file.name for file in written.files}
+    if duplicate := next((file.name for file in options.files if file.name in exported_names), ""):
+        raise InputError(f"--file {duplicate}", "is the name of an exported file", "name it otherwise")
     command = (*written.command, *_words("--arguments", options.arguments))
     return Job(
         name=f"strategist-{re.sub('[^a-z0-9]', '-', plan.id.lower())}",
@@ -171,7 +173,7 @@ def job(plan: Plan, written: ExportedFiles, options: JobOptions) -> Job:
 
 def missing(job: Job) -> tuple[str, ...]:
     """Files that the command runs, that the job does not contain, and whose folder no variable names."""
-    held = {file.name for file in job.written.files}
+    names = {file.name for file in job.written.files}
     if job.options.environment.get(job.written.user_folder):
         return ()
-    return tuple(name for name in job.written.user_files if name not in held)
+    return tuple(name for name in job.written.user_files if name not in names)

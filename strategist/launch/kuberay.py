@@ -25,10 +25,10 @@ from strategist.launch.kubernetes import (
     claim_mounts,
     claims,
     files_as_config_map,
-    granted,
     metadata,
     placement,
     plan_volume,
+    resource_limits,
     variables,
 )
 
@@ -77,8 +77,8 @@ KINDS: Mapping[str, Callable[[Job], tuple[File, ...]]] = {"rayjob": _ray_job, "r
 def entrypoint(job: Job) -> str:
     """Command of the RayJob's driver (see ``executors/ray_job.py``). Ray would drop log lines that differ only in numbers."""
     resource = "GPU" if job.kind == "cuda" else "CPU"
-    wanted = (str(job.nodes), resource, str(job.devices_per_node), str(job.restarts), job.options.workdir or WORK)
-    return shlex.join(["env", "RAY_DEDUP_LOGS=0", "python", f"{FOLDER}/{STARTER.name}", *wanted, *job.written.command])
+    starter_arguments = (str(job.nodes), resource, str(job.devices_per_node), str(job.restarts), job.options.workdir or WORK)
+    return shlex.join(["env", "RAY_DEDUP_LOGS=0", "python", f"{FOLDER}/{STARTER.name}", *starter_arguments, *job.written.command])
 
 
 def _cluster_spec(job: Job, *, carries: bool) -> Manifest:
@@ -106,6 +106,6 @@ def _pod(job: Job, name: str, *, carries: bool, ranks: bool) -> Manifest:
         "volumeMounts": [*([PLAN_MOUNT, WORK_MOUNT] if carries else []), MEMORY_MOUNT, *claim_mounts(job)],
     }
     if ranks:
-        container |= granted(job)
+        container |= resource_limits(job)
     volumes = [*([plan_volume(job), WORK_VOLUME] if carries else []), MEMORY_VOLUME, *claims(job)]
     return {**(placement(job) if ranks else {}), "containers": [container], "volumes": volumes}

@@ -130,7 +130,7 @@ def _pod(job: Job, master: str, number: str, policy: str | None = "Never") -> Ma
         "env": [{"name": "NNODES", "value": str(job.nodes)}, *variables(job)],
         "volumeMounts": [PLAN_MOUNT, MEMORY_MOUNT, WORK_MOUNT, *claim_mounts(job)],
     }
-    container |= granted(job)
+    container |= resource_limits(job)
     volumes = [plan_volume(job), MEMORY_VOLUME, WORK_VOLUME, *claims(job)]
     return {**({"restartPolicy": policy} if policy else {}), **placement(job), "containers": [container], "volumes": volumes}
 
@@ -144,23 +144,25 @@ def placement(job: Job) -> Manifest:
 
 def variables(job: Job) -> list[Manifest]:
     """The user's variables of a container; those with secrets name where Kubernetes keeps them."""
-    places = {name: place.split("/") for name, place in job.options.secrets.items()}
+    secrets = {name: key_path.split("/") for name, key_path in job.options.secrets.items()}
     plain = [{"name": name, "value": value} for name, value in job.options.environment.items()]
-    kept = [{"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}} for name, (secret, key) in places.items()]
-    return [*plain, *kept]
+    secret_variables = [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}} for name, (secret, key) in secrets.items()
+    ]
+    return [*plain, *secret_variables]
 
 
 def _script(job: Job, master: str, number: str) -> str:
     """Shell script of the container: sets the rendezvous variables, copies the files to a writable folder, and starts the ranks."""
-    told = (
+    exports = (
         f'export MASTER_ADDR="{master}" MASTER_PORT="${{MASTER_PORT:-{PORT}}}" NODE_RANK="{number}"; unset {" ".join(RANK_NAMES)}'
     )
     folder = shlex.quote(job.options.workdir or WORK)
-    placed = f'mkdir -p -- {folder} && cd -- {folder} && new=$(mktemp -d .XXXXXX) && cp -L {FOLDER}/* "$new" && mv -f -- "$new"/* .'
-    return f'{told}; {placed} && rmdir -- "$new" && exec {shlex.join(job.written.command)}'
+    copy = f'mkdir -p -- {folder} && cd -- {folder} && new=$(mktemp -d .XXXXXX) && cp -L {FOLDER}/* "$new" && mv -f -- "$new"/* .'
+    return f'{exports}; {copy} && rmdir -- "$new" && exec {shlex.join(job.written.command)}'
 
 
-def granted(job: Job) -> Manifest:
+def resource_limits(job: Job) -> Manifest:
     """Resource limits of a node's container. Adapters for RDMA need locked memory."""
     limits = {**({GPU: str(job.devices_per_node)} if job.kind == "cuda" else {}), **job.options.resources}
     pinned = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}} if job.options.adapters else {}
@@ -169,7 +171,7 @@ def granted(job: Job) -> Manifest:
 
 def claim_mounts(job: Job) -> list[Manifest]:
     """Mounts of the user's volumes."""
-    return [{"name": claim, "mountPath": place} for claim, place in job.options.volumes.items()]
+    return [{"name": claim, "mountPath": folder} for claim, folder in job.options.volumes.items()]
 
 
 def claims(job: Job) -> list[Manifest]:

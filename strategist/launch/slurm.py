@@ -19,28 +19,28 @@ def files(job: Job) -> tuple[File, ...]:
     which Slurm reaches the first node, because on many systems a node's own name resolves to its loopback. A requeued job adds to
     its log, which otherwise would lose what the node that failed wrote.
     """
-    wanted = [f"--job-name={job.name}", f"--nodes={job.nodes}", "--ntasks-per-node=1", "--exclusive", "--mem=0"]
-    wanted += ["--requeue", "--output=%x-%j.log", "--open-mode=append"]
+    options = [f"--job-name={job.name}", f"--nodes={job.nodes}", "--ntasks-per-node=1", "--exclusive", "--mem=0"]
+    options += ["--requeue", "--output=%x-%j.log", "--open-mode=append"]
     if job.kind == "cuda":
-        wanted.append(f"--gpus-per-node={job.devices_per_node}")
+        options.append(f"--gpus-per-node={job.devices_per_node}")
     on_node = f"export NODE_RANK=$SLURM_NODEID; exec {shlex.join(job.written.command)} " + '"$@"'
     lines = [
         "#!/bin/bash",
-        *(f"#SBATCH {option}" for option in wanted),
+        *(f"#SBATCH {option}" for option in options),
         *(f"#SBATCH {shlex.quote(word)}" for word in job.options.slurm_words),
         "set -euo pipefail",
-        *_placed(job),
+        *_copy_lines(job),
         'read -r first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
         "MASTER_ADDR=$(scontrol show node --oneliner \"$first\" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')",
         f"MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))",
         "export MASTER_ADDR MASTER_PORT NNODES=$SLURM_JOB_NUM_NODES",
         *(f"export {name}={shlex.quote(value)}" for name, value in job.options.environment.items()),
-        *_started(f"srun --kill-on-bad-exit=1 --cpu-bind=none bash -c {shlex.quote(on_node)} node " + '"$@"', job.restarts),
+        *_start_lines(f"srun --kill-on-bad-exit=1 --cpu-bind=none bash -c {shlex.quote(on_node)} node " + '"$@"', job.restarts),
     ]
     return (File(name=NAME, text="\n".join(lines) + "\n", runs=True),)
 
 
-def _started(command: str, restarts: int) -> list[str]:
+def _start_lines(command: str, restarts: int) -> list[str]:
     """Commands that start the training, again when it fails. ``srun`` returns when the ranks of all nodes have ended."""
     if not restarts:
         return [command]
@@ -54,7 +54,7 @@ def _started(command: str, restarts: int) -> list[str]:
     ]
 
 
-def _placed(job: Job) -> list[str]:
+def _copy_lines(job: Job) -> list[str]:
     """Commands that copy the exported files into the working folder before the command starts."""
     if not job.options.workdir:
         return []

@@ -70,21 +70,21 @@ def assumption_doubts(run: AssumedRun, priced: Estimate) -> Iterator[str]:
     known = run.verdict(priced)
     names = sorted(run.names, key=[*PLAUSIBLE_VALUES, *run.names].index)
     estimates = {name: dict(_alternatives(run, name)) for name in names}
-    alone = [text for name, found in estimates.items() if (text := _turned(run, name, found, known))]
-    yield from alone
-    if not alone:
-        yield from _turned_together(run, names, priced, known)
+    single = [text for name, found in estimates.items() if (text := _doubt(run, name, found, known))]
+    yield from single
+    if not single:
+        yield from _joint_doubts(run, names, priced, known)
 
 
 def _alternatives(run: AssumedRun, name: str) -> Iterator[tuple[KnobValue, Estimate]]:
     """Other plausible values with their estimates, nearest first."""
     assumed = run.value(name)
-    for value in _nearest_first(_values(run, name), assumed):
+    for value in _nearest_first(_plausible_values(run, name), assumed):
         if value != assumed and (estimate := run.estimate({name: value})) is not None:
             yield value, estimate
 
 
-def _values(run: AssumedRun, name: str) -> Sequence[KnobValue]:
+def _plausible_values(run: AssumedRun, name: str) -> Sequence[KnobValue]:
     if name != "global_batch":
         return PLAUSIBLE_VALUES.get(name, ())
     micro_batches = run.candidate.accumulation(run.workload)
@@ -98,36 +98,39 @@ def _nearest_first(values: Sequence[KnobValue], assumed: KnobValue) -> Sequence[
     return sorted(values, key=lambda value: max(int(value) / assumed, assumed / int(value)))
 
 
-def _turned(run: AssumedRun, name: str, found: Mapping[KnobValue, Estimate], known: Fit) -> str:
+def _doubt(run: AssumedRun, name: str, found: Mapping[KnobValue, Estimate], known: Fit) -> str:
     """The doubt on one assumed value; empty if no plausible value turns the verdict."""
     for value, estimate in found.items():
         if (verdict := run.verdict(estimate)) is not known:
             assumed, other = show_value(run.value(name)), show_value(value)
-            return f"{name} {assumed} is assumed, with {other} it {_needs(estimate, verdict)} (give {option(name, value)} if so)"
+            return (
+                f"{name} {assumed} is assumed, with {other} it {_memory_text(estimate, verdict)} (give {option(name, value)} if so)"
+            )
     return ""
 
 
-def _turned_together(run: AssumedRun, names: Sequence[str], priced: Estimate, known: Fit) -> Iterator[str]:
+def _joint_doubts(run: AssumedRun, names: Sequence[str], priced: Estimate, known: Fit) -> Iterator[str]:
     """The doubt on assumed values that turn the verdict only together: those that are changed until it turns."""
-    for best in (*((min,) if known is not Fit.FITS else ()), *((max,) if known is not Fit.TOO_LARGE else ())):
+    for choose in (*((min,) if known is not Fit.FITS else ()), *((max,) if known is not Fit.TOO_LARGE else ())):
         values: dict[str, KnobValue] = {}
         peak = priced.peak_memory_bytes
         for name in names:
-            tried = [(value, run.estimate({**values, name: value})) for value in _values(run, name)]
+            tried = [(value, run.estimate({**values, name: value})) for value in _plausible_values(run, name)]
             found = [(estimate.peak_memory_bytes, value, estimate) for value, estimate in tried if estimate is not None]
             if not found:
                 continue
-            extreme, value, estimate = best(found, key=lambda one: one[0])
+            extreme, value, estimate = choose(found, key=lambda item: item[0])
             if extreme == peak:
                 continue
             values[name], peak = value, extreme
             if (verdict := run.verdict(estimate)) is not known:
                 shown = ", ".join(f"{name} {show_value(value)}" for name, value in values.items())
                 options = " ".join(option(name, value) for name, value in values.items())
-                yield f"{' and '.join(values)} are assumed, with {shown} it {_needs(estimate, verdict)} (give {options} if so)"
+                need = _memory_text(estimate, verdict)
+                yield f"{' and '.join(values)} are assumed, with {shown} it {need} (give {options} if so)"
                 break
 
 
-def _needs(estimate: Estimate, verdict: Fit) -> str:
-    how = {Fit.FITS: "fits", Fit.TIGHT: "is tight", Fit.TOO_LARGE: "does not fit"}[verdict]
-    return f"needs {show_bytes(estimate.peak_memory_bytes)} and {how}"
+def _memory_text(estimate: Estimate, verdict: Fit) -> str:
+    text = {Fit.FITS: "fits", Fit.TIGHT: "is tight", Fit.TOO_LARGE: "does not fit"}[verdict]
+    return f"needs {show_bytes(estimate.peak_memory_bytes)} and {text}"

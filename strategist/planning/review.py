@@ -49,7 +49,7 @@ PLANS_COMPARED = 8
 def imported(
     source: Source,
     chosen: Format,
-    made: Setup,
+    described: Setup,
     *,
     deck: Deck,
     calibration: Calibration | None = None,
@@ -58,39 +58,39 @@ def imported(
     """The plan that a file describes, as its system runs it, with findings about the file but no suggestions. ``confidence`` is
     the probability from which it fits.
     """
-    asked, findings = made.situation, list(made.findings)
-    broken = made.candidate.violations(asked.model, asked.request.workload, asked.cluster.devices)
+    situation, findings = described.situation, list(described.findings)
+    broken = described.candidate.violations(situation.model, situation.request.workload, situation.cluster.devices)
     if broken:
-        findings += (_law(text, source, made) for text in broken)
+        findings += (_broken_law(text, source, described) for text in broken)
         return Review(format=chosen.name, plan=None, findings=tuple(findings))
-    stack = _stack(chosen, made)
-    plan = price_candidate(asked, made.candidate, deck=deck, calibration=calibration, stack=stack)
-    findings += [*_unpriced_stage_split(source, plan, made), *_ruled_out(source, plan, made, deck)]
+    stack = _stack(chosen, described)
+    plan = price_candidate(situation, described.candidate, deck=deck, calibration=calibration, stack=stack)
+    findings += [*_unpriced_stage_split(source, plan, described), *_ruled_out(source, plan, described, deck)]
     if plan.cluster.devices == 1:  # no launcher shards over one device
-        findings = _settled(findings)
-    assumed = {made.said.get(name) for name in made.assumed if name in PLAUSIBLE_VALUES}
+        findings = _without_launcher_finding(findings)
+    assumed = {described.entry_names.get(name) for name in described.assumed if name in PLAUSIBLE_VALUES}
     known = bounds(plan, [item for item in findings if item.code != UNRESOLVED or item.entry not in assumed])
     spread = factors(calibration, plan.cluster, stack).memory_spread
 
     def estimate(candidate: Candidate, workload: Workload) -> Estimate | None:
-        if candidate.violations(asked.model, workload, asked.cluster.devices):
+        if candidate.violations(situation.model, workload, situation.cluster.devices):
             return None
-        other = replace(asked, request=replace(asked.request, workload=workload))
+        other = replace(situation, request=replace(situation.request, workload=workload))
         return price_candidate(other, candidate, deck=deck, calibration=calibration, stack=stack).estimate
 
     run = AssumedRun(
-        candidate=made.candidate, workload=asked.request.workload, names=made.assumed, price=estimate,
+        candidate=described.candidate, workload=situation.request.workload, names=described.assumed, price=estimate,
         verdict=partial(fit_of, host=plan.cluster.host_memory_bytes, confidence=confidence),
     )  # fmt: skip
     assumptions = tuple(assumption_doubts(run, plan.estimate))
     doubts = (*assumptions, *_uncertainties(plan.estimate, plan.cluster.host_memory_bytes, known, spread, confidence))
     if not any(LAUNCH_FILE in doubt for doubt in doubts):
-        findings = _settled(findings)
+        findings = _without_launcher_finding(findings)
     found = Review(format=chosen.name, plan=plan, findings=tuple(findings), uncertainties=doubts, confidence=confidence)
     return replace(found, findings=(*findings, *_memory(source, plan, found, known, assumptions)))
 
 
-def _settled(findings: Sequence[Diagnostic]) -> list[Diagnostic]:
+def _without_launcher_finding(findings: Sequence[Diagnostic]) -> list[Diagnostic]:
     """Findings without those on what a launcher's file could change, if that cannot change the verdict."""
     return [item for item in findings if (item.code, item.entry) != ("FMT-011", LAUNCH_FILE)]
 
@@ -98,93 +98,98 @@ def _settled(findings: Sequence[Diagnostic]) -> list[Diagnostic]:
 def reviewed(
     source: Source,
     chosen: Format,
-    made: Setup,
+    described: Setup,
     *,
     deck: Deck,
     calibration: Calibration | None = None,
     confidence: float = DEFAULT_CONFIDENCE,
 ) -> Review:
     """The plan that a file describes, with findings and suggestions."""
-    review = imported(source, chosen, made, deck=deck, calibration=calibration, confidence=confidence)
-    taken = tuple(name for name, usual in CONVERGENCE_SETTINGS.items() if value_of(made.candidate, name) != usual)
-    request = replace(made.situation.request, backend=chosen.name, allow=taken, confidence=confidence)
-    asked = replace(made.situation, request=request)
-    known, stack = _facts(made), _stack(chosen, made)
+    review = imported(source, chosen, described, deck=deck, calibration=calibration, confidence=confidence)
+    allowed = tuple(name for name, usual in CONVERGENCE_SETTINGS.items() if value_of(described.candidate, name) != usual)
+    request = replace(described.situation.request, backend=chosen.name, allow=allowed, confidence=confidence)
+    situation = replace(described.situation, request=request)
+    known, stack = _facts(described), _stack(chosen, described)
     changes: tuple[Change, ...] = ()
     if review.plan is not None:
 
         def price(candidate: Candidate) -> Plan:
-            return price_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
+            return price_candidate(situation, candidate, deck=deck, calibration=calibration, stack=stack)
 
         def resolve(candidate: Candidate) -> Plan:
-            return resolve_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
+            return resolve_candidate(situation, candidate, deck=deck, calibration=calibration, stack=stack)
 
-        told = explain(review.plan, PlanExplainer(deck=deck, known=known, price=price, resolve=resolve))
-        changes = tuple(sorted(_changes(told, chosen, deck, known, confidence), key=_worth))
+        explanation = explain(review.plan, PlanExplainer(deck=deck, known=known, price=price, resolve=resolve))
+        changes = tuple(sorted(_changes(explanation, chosen, deck, known, confidence), key=_sort_key))
     try:
-        first = ranked(asked, deck=deck, calibration=calibration, limit=PLANS_COMPARED)
+        first = ranked(situation, deck=deck, calibration=calibration, limit=PLANS_COMPARED)
     except InputError:  # the format expresses more than can be requested, such as adapters that the program adds itself
         first = ()
-    plans = [price_candidate(asked, plan.candidate, deck=deck, calibration=calibration, stack=stack) for plan in first]
-    surely = (plan for plan in plans if plan.estimate.fit_confidence >= confidence)
-    best = min(surely, key=lambda plan: plan.estimate.step_seconds, default=None)
-    return replace(review, findings=tuple(_with_suggestions(source, review, changes, made)), changes=changes, best=best)
+    plans = [price_candidate(situation, plan.candidate, deck=deck, calibration=calibration, stack=stack) for plan in first]
+    fitting = (plan for plan in plans if plan.estimate.fit_confidence >= confidence)
+    best = min(fitting, key=lambda plan: plan.estimate.step_seconds, default=None)
+    return replace(review, findings=tuple(_with_suggestions(source, review, changes, described)), changes=changes, best=best)
 
 
-def _with_suggestions(source: Source, review: Review, changes: Sequence[Change], made: Setup) -> Iterator[Diagnostic]:
+def _with_suggestions(source: Source, review: Review, changes: Sequence[Change], described: Setup) -> Iterator[Diagnostic]:
     """The findings; those on memory name an entry whose change makes the plan fit, if there is one."""
     expressible = [change for change in changes if change.fits and change.expressible]
     fitting = next(
-        (change for change in expressible if source.has(made.said.get(change.setting, "?"))), next(iter(expressible), None)
+        (change for change in expressible if source.has(described.entry_names.get(change.setting, "?"))),
+        next(iter(expressible), None),
     )
     for found in review.findings:
         if found.do != NOTHING_FITS_ADVICE or fitting is None:
-            yield replace(found, do=_more(made, review.format)) if found.do == NOTHING_FITS_ADVICE else found
+            yield replace(found, do=_advice(described, review.format)) if found.do == NOTHING_FITS_ADVICE else found
             continue
-        entry = made.said.get(fitting.setting, "")
-        what = f"{fitting.setting} = {show_value(fitting.value)}"
-        do = f"change {entry}: {what} fits" if source.has(entry) else f"{what} fits"
+        entry = described.entry_names.get(fitting.setting, "")
+        assignment = f"{fitting.setting} = {show_value(fitting.value)}"
+        do = f"change {entry}: {assignment} fits" if source.has(entry) else f"{assignment} fits"
         yield finding(found.code, found.message, do, source, entry)
 
 
-def _more(made: Setup, format: str) -> str:
+def _advice(described: Setup, format: str) -> str:
     """:data:`LARGE` with the command that asks for the same as the file; a plan's own cluster has no name."""
-    asked = plan_command(replace(made.situation.request, backend=format)) if format != "native" else ()
-    return NOTHING_FITS_ADVICE.replace("strategist plan", shlex.join(asked)) if asked else NOTHING_FITS_ADVICE
+    command = plan_command(replace(described.situation.request, backend=format)) if format != "native" else ()
+    return NOTHING_FITS_ADVICE.replace("strategist plan", shlex.join(command)) if command else NOTHING_FITS_ADVICE
 
 
 def reasons(plan: Plan, deck: Deck) -> dict[str, str]:
     """The reason for each setting that a card decided."""
-    told = {name.partition(".")[2]: reasons_about(plan, deck, name) for name in SETTINGS}
-    return {name: f"{found[0].card}: {found[0].text}" for name, found in told.items() if found}
+    reasons_by_setting = {name.partition(".")[2]: reasons_about(plan, deck, name) for name in SETTINGS}
+    return {name: f"{found[0].card}: {found[0].text}" for name, found in reasons_by_setting.items() if found}
 
 
-def _stack(chosen: Format, made: Setup) -> Stack | None:
+def _stack(chosen: Format, described: Setup) -> Stack | None:
     """The system's stack, with what the file changes of it; None for the native stack."""
-    known = find_stack(str(made.stack.get("name", backend(chosen).stack)))
-    return None if known is None else replace(known, **made.stack)  # type: ignore[arg-type]
+    known = find_stack(str(described.stack.get("name", backend(chosen).stack)))
+    return None if known is None else replace(known, **described.stack)  # type: ignore[arg-type]
 
 
-def _facts(made: Setup) -> Facts:
-    asked = made.situation
-    return situation_facts(asked.model, asked.cluster, asked.request.workload)
+def _facts(described: Setup) -> Facts:
+    situation = described.situation
+    return situation_facts(situation.model, situation.cluster, situation.request.workload)
 
 
-def _law(text: str, source: Source, made: Setup) -> Diagnostic:
+def _broken_law(text: str, source: Source, described: Setup) -> Diagnostic:
     """Finding for a broken law, at the first entry of a setting that its text names; numeric entries are those to change."""
     words = text.replace(",", " ").replace("=", " ").split()
-    named = [name for name in dict.fromkeys(made.said[word] for word in words if word in made.said) if name in source.entries]
+    named = [
+        name
+        for name in dict.fromkeys(described.entry_names[word] for word in words if word in described.entry_names)
+        if name in source.entries
+    ]
     entries = [name for name in named if str(source.entries[name].value).isdigit()] or named
     do = f"change {' or '.join(entries)}" if entries else "change what the law names"
     return finding("FMT-004", text, do, source, entries[0] if entries else "")
 
 
-def _unpriced_stage_split(source: Source, plan: Plan, made: Setup) -> Iterator[Diagnostic]:
+def _unpriced_stage_split(source: Source, plan: Plan, described: Setup) -> Iterator[Diagnostic]:
     """Finding for stages with numbers of layers that no setting can express."""
-    said = made.stage_layers
-    if said and said != plan.stage_layers:
-        entry = made.said.get("pp_split", "")
-        text = f"{entry}: stages have {layer_words(said)} layers, and are priced with {layer_words(plan.stage_layers)}"
+    stated_layers = described.stage_layers
+    if stated_layers and stated_layers != plan.stage_layers:
+        entry = described.entry_names.get("pp_split", "")
+        text = f"{entry}: stages have {layer_words(stated_layers)} layers, and are priced with {layer_words(plan.stage_layers)}"
         yield finding("FMT-002", text, "measure it if the stages differ much", source, entry)
 
 
@@ -195,79 +200,80 @@ def _uncertainties(estimate: Estimate, host: float | None, known: Bounds, spread
         return Fit.of(NormalDist().cdf(log(estimate.capacity_bytes / need) / spread), confidence) if need > 0 else Fit.FITS
 
     priced = Fit.of(estimate.fit_confidence, confidence)
-    spared, lacking = verdict(known.least), host is not None and estimate.host_memory_bytes_per_node > host
-    if spared is Fit.TOO_LARGE or (host is not None and known.host_least > host):
+    least_verdict, lacks_host_memory = verdict(known.min_bytes), host is not None and estimate.host_memory_bytes_per_node > host
+    if least_verdict is Fit.TOO_LARGE or (host is not None and known.host_min_bytes > host):
         return
     yield from known.open
-    if lacking or spared is not priced:
+    if lacks_host_memory or least_verdict is not priced:
         yield from known.saves
-    if priced is not Fit.TOO_LARGE and verdict(known.most) is not priced:
+    if priced is not Fit.TOO_LARGE and verdict(known.max_bytes) is not priced:
         yield from known.costs
 
 
 def _memory(source: Source, plan: Plan, review: Review, known: Bounds, assumptions: Sequence[str]) -> Iterator[Diagnostic]:
     """Findings on memory of devices and hosts."""
     estimate, host = plan.estimate, plan.cluster.host_memory_bytes
-    need, room = show_bytes(estimate.peak_memory_bytes), show_bytes(estimate.capacity_bytes)
+    need, available = show_bytes(estimate.peak_memory_bytes), show_bytes(estimate.capacity_bytes)
     verdict = Fit.of(estimate.fit_confidence, review.confidence)
     if verdict is not Fit.FITS or review.uncertainties:
-        flat = verdict is Fit.TOO_LARGE and not review.uncertainties
-        spared = flat and known.least < estimate.peak_memory_bytes
-        least = f", and at least {show_bytes(known.least)} whatever the entries save that are not priced" if spared else ""
-        text = f"needs {need} a device of the {room} that can be used{least}: "
+        certain = verdict is Fit.TOO_LARGE and not review.uncertainties
+        bounded = certain and known.min_bytes < estimate.peak_memory_bytes
+        least = f", and at least {show_bytes(known.min_bytes)} whatever the entries save that are not priced" if bounded else ""
+        text = f"needs {need} a device of the {available} that can be used{least}: "
         text += "; ".join(review.uncertainties) or f"fits with probability {estimate.shown_confidence:.0%}"
-        settles = assumptions or (known.open and review.uncertainties)
-        do = "write the values into the file, or give them as options" if settles else NOTHING_FITS_ADVICE
-        yield finding("FMT-005" if flat else "FMT-010", text, do, source)
+        values_settle = assumptions or (known.open and review.uncertainties)
+        do = "write the values into the file, or give them as options" if values_settle else NOTHING_FITS_ADVICE
+        yield finding("FMT-005" if certain else "FMT-010", text, do, source)
     if host is not None and estimate.host_memory_bytes_per_node > host:
-        need, room = show_bytes(estimate.host_memory_bytes_per_node), show_bytes(host)
+        need, available = show_bytes(estimate.host_memory_bytes_per_node), show_bytes(host)
         code = "FMT-010" if review.uncertainties else "FMT-005"
-        yield finding(code, f"needs {need} of host memory a node; a node has {room}", "offload less", source)
+        yield finding(code, f"needs {need} of host memory a node; a node has {available}", "offload less", source)
 
 
-def _ruled_out(source: Source, plan: Plan, made: Setup, deck: Deck) -> Iterator[Diagnostic]:
+def _ruled_out(source: Source, plan: Plan, described: Setup, deck: Deck) -> Iterator[Diagnostic]:
     """Findings for cards' laws that the plan breaks."""
     columns = table([row_of(plan.candidate, plan.accumulation)])
-    for drop in judge(deck, _facts(made), columns, defaults=False).dropped:
+    for drop in judge(deck, _facts(described), columns, defaults=False).dropped:
         policy = deck.card(drop.card).policy(drop.policy)
         settings = [item.path.partition(".")[2] for effect in policy.effects for item in effect.settings] if policy else []
-        if set(settings) & set(made.nearest):
+        if set(settings) & set(described.nearest):
             continue
-        entry = next((made.said[name] for name in settings if name in made.said), "")
+        entry = next((described.entry_names[name] for name in settings if name in described.entry_names), "")
         shown = ", ".join(f"{name} {show_value(value_of(plan.candidate, name))}" for name in settings if name in SETTING_NAMES)
         do = f"strategist cards show {drop.card} says more"
         yield finding("FMT-006", f"{drop.card}/{drop.policy} rules out {shown}: {drop.because.rstrip('.')}", do, source, entry)
 
 
-def _changes(told: Explanation, chosen: Format, deck: Deck, known: Facts, confidence: float) -> Iterator[Change]:
+def _changes(explanation: Explanation, chosen: Format, deck: Deck, known: Facts, confidence: float) -> Iterator[Change]:
     """Changes that are faster, or that fit if the plan does not."""
     limits = backend(chosen)
-    already = set(limits.refusals(told.plan.candidate, told.plan.model, told.plan.workload, known))  # the file has them anyway
-    for decision in told.decisions:
+    current = explanation.plan
+    present = set(limits.refusals(current.candidate, current.model, current.workload, known))  # the file has them anyway
+    for decision in explanation.decisions:
         for other in decision.why_not:
-            if other.plan is None or not _helps(told.plan, other):
+            if other.plan is None or not _improves(current, other):
                 continue
             plan = other.plan
             yield Change(
                 setting=other.setting, value=other.value, text=other.text, fits=plan.estimate.fit_confidence >= confidence,
-                speedup=told.plan.estimate.step_seconds / plan.estimate.step_seconds,
-                cards=tuple(dict.fromkeys(reason.card for reason in _about(plan, deck, other.setting))),
-                expressible=already.issuperset(limits.refusals(plan.candidate, plan.model, plan.workload, known)),
+                speedup=current.estimate.step_seconds / plan.estimate.step_seconds,
+                cards=tuple(dict.fromkeys(reason.card for reason in _setting_reasons(plan, deck, other.setting))),
+                expressible=present.issuperset(limits.refusals(plan.candidate, plan.model, plan.workload, known)),
                 changes_convergence=other.value != CONVERGENCE_SETTINGS.get(other.setting, other.value),
             )  # fmt: skip
 
 
-def _worth(change: Change) -> tuple[bool, bool, float]:
+def _sort_key(change: Change) -> tuple[bool, bool, float]:
     """Sort key of changes: those that fit first, then those without an effect on convergence, then the fastest."""
     return not change.fits, change.changes_convergence, -change.speedup
 
 
-def _about(plan: Plan, deck: Deck, setting: str) -> tuple[Reason, ...]:
+def _setting_reasons(plan: Plan, deck: Deck, setting: str) -> tuple[Reason, ...]:
     full = next(name for name in SETTINGS if name.partition(".")[2] == setting)
     return reasons_about(plan, deck, full)
 
 
-def _helps(plan: Plan, other: WhyNot) -> bool:
+def _improves(plan: Plan, other: WhyNot) -> bool:
     if other.plan is None or other.obstacle in (Obstacle.FORBIDDEN, Obstacle.ILLEGAL):
         return False
     return other.obstacle is Obstacle.FASTER if plan.estimate.fits else other.plan.estimate.fits

@@ -23,29 +23,29 @@ def entries() -> Entries:
 
 
 def test_whole_numbers_are_read_from_strings_and_floats(entries: Entries) -> None:
-    assert (entries.whole("a"), entries.whole("b"), entries.whole("c")) == (4, 8, 100)
-    assert entries.whole("nothing", "a") == 4
-    assert entries.whole("nothing") is None
+    assert (entries.integer("a"), entries.integer("b"), entries.integer("c")) == (4, 8, 100)
+    assert entries.integer("nothing", "a") == 4
+    assert entries.integer("nothing") is None
 
 
 def test_auto_and_null_count_as_unset(entries: Entries) -> None:
-    assert entries.whole("f") is None
+    assert entries.integer("f") is None
     assert entries.get("g.i") is None
 
 
 def test_booleans_and_choices_are_read(entries: Entries) -> None:
     assert (entries.flag("d"), entries.flag("e"), entries.flag("nothing")) == (True, False, None)
-    assert entries.word({"word": 1}, "g.h") == 1
+    assert entries.choice({"word": 1}, "g.h") == 1
 
 
 @pytest.mark.parametrize(
     ("read", "message"),
     [
-        (lambda entries: entries.whole("d"), "x.yaml:5:1: d is True: a whole number from 1 on is needed"),
-        (lambda entries: entries.whole("a", least=5), "a is 4: a whole number from 5"),
-        (lambda entries: entries.whole("g.h"), "x.yaml:8:5: g.h is 'word'"),
+        (lambda entries: entries.integer("d"), "x.yaml:5:1: d is True: a whole number from 1 on is needed"),
+        (lambda entries: entries.integer("a", minimum=5), "a is 4: a whole number from 5"),
+        (lambda entries: entries.integer("g.h"), "x.yaml:8:5: g.h is 'word'"),
         (lambda entries: entries.flag("a"), "a is 4: true or false is needed"),
-        (lambda entries: entries.word({"x": 1, "y": 2}, "g.h"), "g.h is word: one of x, y is needed"),
+        (lambda entries: entries.choice({"x": 1, "y": 2}, "g.h"), "g.h is word: one of x, y is needed"),
     ],
 )
 def test_an_invalid_value_is_refused_with_its_position(entries: Entries, read, message: str) -> None:
@@ -54,7 +54,7 @@ def test_an_invalid_value_is_refused_with_its_position(entries: Entries, read, m
     assert message in str(caught.value)
 
 
-def test_left_returns_the_entries_that_were_not_read(entries: Entries) -> None:
-    entries.whole("a")
+def test_unread_returns_the_entries_that_were_not_read(entries: Entries) -> None:
+    entries.integer("a")
     entries.get("b", "c")
-    assert [entry.name for entry in entries.left()] == ["d", "e", "f", "g.h", "g.i"]
+    assert [entry.name for entry in entries.unread()] == ["d", "e", "f", "g.h", "g.i"]

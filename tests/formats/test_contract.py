@@ -50,7 +50,7 @@ def setup_of_files(written: ExportedFiles, plan: Plan, name: str) -> tuple[Sourc
     if "global_batch" in workload and found.accumulation is not None:
         del workload["global_batch"]
     model = {"model": plan.model.name} if found.model is None else {}
-    from_plan = {key: value_of(plan.candidate, key) for key in found.unsaid if key in SETTING_NAMES and key not in found.settings}
+    from_plan = {key: value_of(plan.candidate, key) for key in found.unstated if key in SETTING_NAMES and key not in found.settings}
     return source, chosen, setup(source, found, GivenValues(gpus=plan.cluster.name, workload=workload, settings=from_plan, **model))
 
 

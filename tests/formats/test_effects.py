@@ -39,7 +39,7 @@ def finding(entry: str, code: str = "FMT-002") -> Diagnostic:
 )
 def test_entries_bound_only_the_memory_parts_that_they_affect(entries: tuple[str, ...], least: float, most: float) -> None:
     known = bounds(PRICED, [finding(name) for name in entries])
-    assert (known.least, known.most) == (least, most)
+    assert (known.min_bytes, known.max_bytes) == (least, most)
 
 
 def test_possible_savings_and_costs_are_listed_with_their_parts() -> None:
@@ -51,13 +51,13 @@ def test_possible_savings_and_costs_are_listed_with_their_parts() -> None:
 
 def test_an_unknown_value_has_no_lower_bound() -> None:
     known = bounds(PRICED, [finding("micro-batch-size", "FMT-011")])
-    assert (known.least, known.open) == (0, ("micro-batch-size",))
+    assert (known.min_bytes, known.open) == (0, ("micro-batch-size",))
     assert effect(finding("x", "FMT-001")) == effect(finding("x", "FMT-003"))  # the framework acts on neither of them
 
 
 def test_offload_to_disk_can_free_host_memory() -> None:
     known = bounds(PRICED, [finding("zero_optimization.offload_optimizer.device")])
-    assert (known.least, known.host_least) == (750, 0)
+    assert (known.min_bytes, known.host_min_bytes) == (750, 0)
 
 
 def test_each_entry_with_an_effect_is_a_known_name() -> None:

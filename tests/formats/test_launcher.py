@@ -28,7 +28,7 @@ FILES = {
     "recipes/acc/fsdp.yaml": FSDP,
     "recipes/acc/ddp.yaml": "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 8\n",
     "recipes/x/config.yaml": TRAINER,
-    "recipes/x/unsaid.yaml": TRAINER.replace("bf16: true\n", ""),
+    "recipes/x/unstated.yaml": TRAINER.replace("bf16: true\n", ""),
 }
 
 
@@ -195,7 +195,7 @@ def test_an_earlier_launch_command_is_a_finding_with_the_differences(folder: Pat
     ("options", "precision"), [("", "bf16"), ("--mixed_precision fp16", "fp16"), ("--mixed_precision no", "fp32")]
 )
 def test_the_launchers_precision_applies_if_the_trainer_sets_none(folder: Path, options: str, precision: str) -> None:
-    config = "scripts/sft.py --config recipes/x/unsaid.yaml"
+    config = "scripts/sft.py --config recipes/x/unstated.yaml"
     review = checked(folder, launch(f"--config_file recipes/acc/zero3.yaml {options}", config))
     assert review.plan is not None
     assert review.plan.workload.precision == precision

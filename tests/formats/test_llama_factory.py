@@ -49,7 +49,7 @@ def test_defaults_are_those_of_llama_factory() -> None:
 def test_without_sharding_in_the_file_the_launcher_may_shard(sharding: str, left: bool) -> None:
     found = read(FULL + sharding)
     assert any(item.entry == LAUNCH_FILE for item in found.findings) == left
-    assert (found.said["dp_shard"] == LAUNCH_FILE) == left
+    assert (found.entry_names["dp_shard"] == LAUNCH_FILE) == left
 
 
 def test_the_example_file_with_a_missing_deepspeed_file_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:

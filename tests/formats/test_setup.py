@@ -45,7 +45,7 @@ def test_batch_errors_caused_by_wrong_degrees_are_not_reported() -> None:
 def test_a_reshard_group_of_all_ranks_is_full_resharding() -> None:
     hpz = "zero_optimization.zero_hpz_partition_size"
     group = {"reshard_after_forward": "subgroup", "reshard_group_size": 8}
-    found = ParsedConfig(settings=group, spare="dp_shard", said={"reshard_group_size": hpz})
+    found = ParsedConfig(settings=group, spare="dp_shard", entry_names={"reshard_group_size": hpz})
     for gpus, expected in (("8xH100", True), ("4xH100", True), ("2x8xH100", "subgroup")):
         setup_ = completed(found, gpus)
         assert setup_.candidate.knobs.reshard_after_forward == expected
@@ -54,7 +54,7 @@ def test_a_reshard_group_of_all_ranks_is_full_resharding() -> None:
 
 def test_a_given_value_settles_an_open_one() -> None:
     open_finding = finding("FMT-011", "batch is $B", "", SOURCE, "batch")
-    found = ParsedConfig(findings=(open_finding,), said={"micro_batch": "batch"}, spare="dp_shard")
+    found = ParsedConfig(findings=(open_finding,), entry_names={"micro_batch": "batch"}, spare="dp_shard")
     assert "FMT-011" in codes(completed(found))
     assert "FMT-011" not in codes(completed(found, settings={"micro_batch": 2}))
 
@@ -81,13 +81,13 @@ def test_contradicting_batch_sizes_are_an_error() -> None:
 
 
 def test_assumed_values_are_findings() -> None:
-    found = completed(ParsedConfig(spare="dp_shard", unsaid=("recompute",)))
+    found = completed(ParsedConfig(spare="dp_shard", unstated=("recompute",)))
     assert [item.do.partition(",")[0] for item in found.findings] == [
         "give --seq-len 4096", "give --global-batch 8", "give --fix micro_batch=1", "give --fix recompute=none",
     ]  # fmt: skip
     assert found.assumed == ("seq_len", "global_batch", "micro_batch", "recompute")
     given = completed(
-        ParsedConfig(spare="dp_shard", unsaid=("recompute",)), workload={"seq_len": 2048}, settings={"recompute": "full"}
+        ParsedConfig(spare="dp_shard", unstated=("recompute",)), workload={"seq_len": 2048}, settings={"recompute": "full"}
     )
     assert given.assumed == ("global_batch", "micro_batch")
 
@@ -95,14 +95,14 @@ def test_assumed_values_are_findings() -> None:
 def test_a_value_that_only_a_run_knows_is_assumed_until_it_is_given() -> None:
     found = ParsedConfig(
         spare="dp_shard", accumulation=1, workload={"seq_len": 2048}, settings={"micro_batch": 1},
-        said={"micro_batch": "batch"}, unresolved=("batch",),
+        entry_names={"micro_batch": "batch"}, unresolved=("batch",),
     )  # fmt: skip
     assert completed(found).assumed == ("micro_batch",)
     assert completed(found, settings={"micro_batch": 1}).assumed == ()
 
 
 def test_a_given_value_overrides_the_file_with_a_finding() -> None:
-    found = ParsedConfig(settings={"micro_batch": 2}, spare="dp_shard", accumulation=1, said={"micro_batch": "batch"})
+    found = ParsedConfig(settings={"micro_batch": 2}, spare="dp_shard", accumulation=1, entry_names={"micro_batch": "batch"})
     given = completed(found, workload={"seq_len": 2048}, settings={"micro_batch": 1})
     assert given.candidate.knobs.micro_batch == 1
     [difference] = given.findings
