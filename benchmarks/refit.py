@@ -127,7 +127,7 @@ def _at_limit(item: FittedTo) -> str:
     ends = [
         name
         for name, factor in STACK_FACTORS.items()
-        for limit in (factor.least, factor.most)
+        for limit in (factor.minimum, factor.maximum)
         if limit not in (0.0, 1.0) and isclose(getattr(item.calibration, name), limit, rel_tol=1e-3)
     ]
     return f"; at a limit: {', '.join(ends)}" if ends else ""

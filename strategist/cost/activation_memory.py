@@ -54,8 +54,8 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     Saved a token: inputs of queries, keys, values and of the feed-forward (2 h, with experts 2 more for each that a token visits:
     its input and, where the router's weights multiply it, its output), queries, attention's output, keys and values, the inner
     tensors, norms' inputs, of queries and keys, too, where they have norms. Sequence parallelism splits norms' inputs and outputs,
-    but a linear keeps its gathered input for its weight gradient. torch's ring attention saves its merged output beside the one
-    that is projected.
+    but a linear keeps its gathered input for its weight gradient. torch's ring attention saves its merged output in addition to
+    the one that is projected.
     """
     c, traits, t = compute_bytes(workload), stack.memory_traits, v.tokens
     h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
@@ -72,56 +72,62 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     merged = np.where(v.cp > 1, o, 0.0) if stack.ring_gradients == "fp32" else 0.0
     tiles = np.maximum(t / stack.tile_tokens, 1.0) if stack.tile_tokens else np.ones_like(t)
     inner_saved = inner_tensors * inner * np.where((tiles > 1) & stack.tiles_recompute, 0.0, 1.0)
-    made = (q + o + attended_kv + normed + merged + inner_saved) / v.tp
-    visits = 2 * routed if traits.expert_outputs else routed
-    kept = (2 + visits) * h / gathered + made
+    sharded_values = (q + o + attended_kv + normed + merged + inner_saved) / v.tp
+    expert_tensors = 2 * routed if traits.expert_outputs else routed
+    saved_values = (2 + expert_tensors) * h / gathered + sharded_values
     if stack.adapters != "all" and (workload.train == "lora" or (workload.train == "qlora" and not traits.quantized_matmul_inputs)):
-        kept = kept - _read_by_frozen(model, gathered, v, tiles)
+        saved_values = saved_values - _inputs_of_frozen_weights(model, gathered, v, tiles)
     norms = (norm_bytes + (traits.dropout_bytes / 2 if model.norm == "layer" else 0.0)) * h / shards
-    summed = 2 * h / gathered  # outputs of matmuls whose ranks' sums are saved, too
-    outputs = summed + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp
-    arrived = np.where(v.tp > 1, 2 * h / shards, 0.0) + np.where(v.ep > 1, 2 * routed * h / gathered, 0.0)
-    saved = h / shards + q / v.tp + traits.selective_matmuls * v.saved_matmuls * outputs + v.saved_collectives * arrived
-    saved = np.minimum(saved, kept + norms)
+    reduced_outputs = 2 * h / gathered  # outputs of matmuls whose ranks' sums are saved, too
+    outputs = reduced_outputs + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp
+    collective_outputs = np.where(v.tp > 1, 2 * h / shards, 0.0) + np.where(v.ep > 1, 2 * routed * h / gathered, 0.0)
+    selective_values = (
+        h / shards + q / v.tp + traits.selective_matmuls * v.saved_matmuls * outputs + v.saved_collectives * collective_outputs
+    )
+    selective_values = np.minimum(selective_values, saved_values + norms)
     scores = 0.0 if stack.attention == "flash" else UNFUSED_SAVED_BYTES
     autocast = autocasts(stack, workload, v)
-    wider, copied = residual_bytes(stack, c, autocast), np.where(autocast & ~fused, _casts(model, stack), 0.0)
-    eager = v.float8 & ~fused & (not traits.quantized_inputs)
-    scaled = np.where(eager, FLOAT8_SAVED_BYTES * ((shared_matmuls(model) - 2) * h / gathered + (o + inner) / v.tp), 0.0)
+    residual_extra, cast_copies = residual_bytes(stack, c, autocast), np.where(autocast & ~fused, _cast_copies(model, stack), 0.0)
+    eager_float8 = v.float8 & ~fused & (not traits.quantized_inputs)
+    float8_products = np.where(
+        eager_float8, FLOAT8_SAVED_BYTES * ((shared_matmuls(model) - 2) * h / gathered + (o + inner) / v.tp), 0.0
+    )
     logsumexp = 4 * model.heads / v.tp
-    whole = t * (c * (kept + norms + copied * h) + 2 * wider * h + logsumexp + scaled) + scores * score_pairs(model, workload, v)
-    whole = whole - np.where(quantized, t * _saved_by_quantizing(c, 2 + routed, model, gathered, v), 0.0)
+    autograd = t * (
+        c * (saved_values + norms + cast_copies * h) + 2 * residual_extra * h + logsumexp + float8_products
+    ) + scores * score_pairs(model, workload, v)
+    autograd = autograd - np.where(quantized, t * _saving_of_quantizing(c, 2 + routed, model, gathered, v), 0.0)
     if traits.float8_activations:
-        whole = whole - np.where(v.float8, t * (c - 1) * (model.ffn_matrices - 1) * inner / v.tp, 0.0)
-    selective = np.minimum(t * (c * saved + wider * h + logsumexp + scaled), whole)
-    inputs = (c + wider) * t * h / shards
+        autograd = autograd - np.where(v.float8, t * (c - 1) * (model.ffn_matrices - 1) * inner / v.tp, 0.0)
+    selective = np.minimum(t * (c * selective_values + residual_extra * h + logsumexp + float8_products), autograd)
+    inputs = (c + residual_extra) * t * h / shards
     last_output = c * t * traits.selective_matmuls * v.saved_matmuls * h / gathered
-    saved_bytes, recomputed = _recomputed(whole, selective, inputs, last_output, v)
-    each_weight = v.zero_bubble & (v.recompute_full | v.recompute_every_second)
+    saved_bytes, recomputed = _saved_and_recomputed_bytes(autograd, selective, inputs, last_output, v)
+    recomputed_per_weight = v.zero_bubble & (v.recompute_full | v.recompute_every_second)
     return LayerActivations(
-        autograd_bytes=whole,
+        autograd_bytes=autograd,
         selective_bytes=selective,
         input_bytes=inputs,
         saved_bytes=saved_bytes,
         recomputed_bytes=recomputed,
-        weight_pass_bytes=np.where(each_weight, (5 + model.ffn_matrices) * c * t * made, 0.0),
+        weight_pass_bytes=np.where(recomputed_per_weight, (5 + model.ffn_matrices) * c * t * sharded_values, 0.0),
         cached_bytes=c * t * kv / v.tp if traits.caches_keys else np.zeros_like(t),
         feed_forward_backward_bytes=_feed_forward_backward(model, workload, stack, inner_tensors, v, tiles),
         attention_backward_bytes=_attention_backward(model, workload, stack, fused, v),
     )
 
 
-def _saved_by_quantizing(c: float, inputs: float, model: ModelShape, gathered: Floats, v: View) -> Floats:
+def _saving_of_quantizing(c: float, inputs: float, model: ModelShape, gathered: Floats, v: View) -> Floats:
     """Bytes per token that a layer saves less if matmuls save their input in float8: ``inputs`` of the hidden size, and that of
     the last feed-forward matmul. The input of the output projection is an additional copy of the attention output
     (Transformer Engine, ``pytorch/module/linear.py``: ``inputmat`` keeps only its column-wise quantized data).
     """
     inner, _ = feed_forward_width(model)
-    saved: Floats = (c - 1) * (inputs * model.hidden_size / gathered + inner / v.tp) - model.attended_width / v.tp
-    return saved
+    saving: Floats = (c - 1) * (inputs * model.hidden_size / gathered + inner / v.tp) - model.attended_width / v.tp
+    return saving
 
 
-def _read_by_frozen(model: ModelShape, gathered: Floats, v: View, tiles: Floats) -> Floats:
+def _inputs_of_frozen_weights(model: ModelShape, gathered: Floats, v: View, tiles: Floats) -> Floats:
     """Values per token that only frozen weights of the feed-forward read: the input of its first matmuls and of its last one. A
     frozen weight has no gradient, so autograd does not save its input unless an adapter reads the same one.
     """
@@ -148,12 +154,14 @@ def residual_bytes(stack: Stack, c: float, autocast: Mask) -> Floats:
     return np.where(autocast, 4 - c, 0.0) if stack.memory_traits.parameters == "shards" else np.zeros(autocast.shape)
 
 
-def _casts(model: ModelShape, stack: Stack) -> float:
+def _cast_copies(model: ModelShape, stack: Stack) -> float:
     """Number of extra copies of a norm's output under autocast: each linear that reads it casts it separately."""
     return float(further_readers(model)) if stack.memory_traits.parameters == "shards" else 0.0
 
 
-def _recomputed(whole: Floats, selective: Floats, inputs: Floats, last_output: Floats, v: View) -> tuple[Floats, Floats]:
+def _saved_and_recomputed_bytes(
+    autograd: Floats, selective: Floats, inputs: Floats, last_output: Floats, v: View
+) -> tuple[Floats, Floats]:
     """Bytes saved, and bytes recomputed.
 
     Selective recomputation also recomputes the layer's last output, although nothing needs it. The compiler's memory budget saves
@@ -161,62 +169,73 @@ def _recomputed(whole: Floats, selective: Floats, inputs: Floats, last_output: F
     and 0 on a small block).
     """
     full = v.recompute_full | v.recompute_every_second
-    saved = np.where(full, inputs, np.where(v.recompute_selective, selective, whole))
-    again = whole - saved + np.where(v.recompute_selective, last_output, 0.0)
-    saved = np.where(v.recompute_every_second, (whole + inputs) / 2, saved)
+    saved = np.where(full, inputs, np.where(v.recompute_selective, selective, autograd))
+    recomputed = autograd - saved + np.where(v.recompute_selective, last_output, 0.0)
+    saved = np.where(v.recompute_every_second, (autograd + inputs) / 2, saved)
     if v.recompute_budget.any():
-        left = inputs + v.budget * (whole - inputs)
-        saved, again = np.where(v.recompute_budget, left, saved), np.where(v.recompute_budget, whole - left, again)
-    return saved, again
+        within_budget = inputs + v.budget * (autograd - inputs)
+        saved, recomputed = (
+            np.where(v.recompute_budget, within_budget, saved),
+            np.where(v.recompute_budget, autograd - within_budget, recomputed),
+        )
+    return saved, recomputed
 
 
-def _feed_forward_backward(model: ModelShape, workload: Workload, stack: Stack, kept: Floats, v: View, tiles: Floats) -> Floats:
-    """Bytes that gradients take at most as a feed-forward goes back, beyond all that the layer keeps: of its output, of the
-    ``kept`` inner tensors and of weights, at the fullest of three moments. Sequence parallelism gathers the output's gradient
-    first, beside a copy where rows are cut apart.
+def _feed_forward_backward(
+    model: ModelShape, workload: Workload, stack: Stack, inner_tensors: Floats, v: View, tiles: Floats
+) -> Floats:
+    """Maximum bytes of gradients during the backward pass of a feed-forward, beyond all that the layer saved: of its output, of the
+    ``inner_tensors`` saved and of weights, at the largest of three instants. Sequence parallelism gathers the output's gradient
+    first, with an additional copy if rows are not contiguous.
 
-    The last matmul has gone back: the gathered gradient is there yet, that of its input and of its weight are new. Then the product
-    is gone, and each matmul before it has a gradient to begin with. At last all inner tensors but the last of these are gone, and
-    each of those matmuls has made the gradient of the whole input. In tiles, those of one tile live at once, and where tiles are
-    made again, what one of them saves, too.
+    After the backward pass of the last matmul: the gathered gradient is still allocated, those of its input and of its weight are
+    new. After that of the product: each matmul before it has the gradient of its output. At the end: all inner tensors but the last
+    are freed, and each of those matmuls has computed the gradient of the whole input. In tiles, the tensors of one tile live at
+    once; if tiles are recomputed, also those that one of them saves.
     """
     c = compute_bytes(workload)
     inner, routed = feed_forward_width(model)
-    whole, each = c * v.tokens * model.hidden_size, c * v.tokens * inner / v.tp / tiles
-    arrives = (c + residual_bytes(stack, c, autocasts(stack, workload, v))) * v.tokens * model.hidden_size / v.activation_shards
-    again = np.where((tiles > 1) & stack.tiles_recompute, kept * each, 0.0)
+    hidden_bytes, inner_bytes = c * v.tokens * model.hidden_size, c * v.tokens * inner / v.tp / tiles
+    residual_gradient = (
+        (c + residual_bytes(stack, c, autocasts(stack, workload, v))) * v.tokens * model.hidden_size / v.activation_shards
+    )
+    recomputed = np.where((tiles > 1) & stack.tiles_recompute, inner_tensors * inner_bytes, 0.0)
     if routed or stack.memory_traits.regathers:
-        return again + 2 * (whole + each) + _regathered(whole, stack, v)
-    gathered, before = np.where(v.activation_shards > 1, whole, 0.0), model.ffn_matrices - 1
-    weight = c * model.hidden_size * inner / v.tp if workload.train == "full" else 0.0
-    made_again = v.recompute_full | v.recompute_selective | v.recompute_budget | v.recompute_every_second
-    copied = np.where((v.micro_batch > 1) & ~made_again, gathered, 0.0)
-    last = gathered + np.maximum(each + weight, copied)
-    inputs = before * whole + (1 - kept) * each + (before + 1) * weight
-    fullest: Floats = np.maximum(np.maximum(last, before * each + weight), inputs)
-    return again + arrives + fullest
+        return recomputed + 2 * (hidden_bytes + inner_bytes) + _region_bytes(hidden_bytes, stack, v)
+    gathered_gradient, input_matmuls = np.where(v.activation_shards > 1, hidden_bytes, 0.0), model.ffn_matrices - 1
+    weight_gradient = c * model.hidden_size * inner / v.tp if workload.train == "full" else 0.0
+    recomputes = v.recompute_full | v.recompute_selective | v.recompute_budget | v.recompute_every_second
+    copied_rows = np.where((v.micro_batch > 1) & ~recomputes, gathered_gradient, 0.0)
+    last_matmul = gathered_gradient + np.maximum(inner_bytes + weight_gradient, copied_rows)
+    input_gradients = input_matmuls * hidden_bytes + (1 - inner_tensors) * inner_bytes + (input_matmuls + 1) * weight_gradient
+    peak: Floats = np.maximum(np.maximum(last_matmul, input_matmuls * inner_bytes + weight_gradient), input_gradients)
+    return recomputed + residual_gradient + peak
 
 
 def _attention_backward(model: ModelShape, workload: Workload, stack: Stack, fused: Mask, v: View) -> Floats:
-    """Bytes of a layer of which only attention is left: its input, whole that of the matmuls, the residual's gradient, and the most
-    of three moments. Attention itself has all that it keeps and the gradients of it, between context-parallel ranks what its ring
-    takes; then rotary positions, where no compiler has made one kernel of them, have those of queries in fp32 and as much in halves
-    twice; and at last each of the three matmuls has made the gradient of its input, those of the first two with their sum."""
+    """Bytes of a layer when only the backward pass of attention remains: its input, the gathered input of the matmuls, the gradient
+    of the residual stream, and the largest of three instants. In attention: all that it saved and the gradients of that, with
+    context parallelism the buffers of its ring. In rotary positions, unless they are one kernel: gradients of queries in fp32, and
+    twice as much in halves. At the end: the gradient of its input by each of the three matmuls, those of the first two with their
+    sum.
+    """
     c = compute_bytes(workload)
     h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
-    whole, widths = c * v.tokens * h, 2 * c * (q + o + kv)
+    hidden_bytes, token_bytes = c * v.tokens * h, 2 * c * (q + o + kv)
     if stack.memory_traits.regathers:
-        return v.tokens * (2 * c * h / v.activation_shards + widths / v.tp) + _regathered(whole, stack, v)
-    turned = 12.0 * q + c * kv if model.rotary_size and model.mla is None else 0.0
-    shared = v.tokens * np.where(fused, widths, max(widths, turned)) / v.tp
+        return v.tokens * (2 * c * h / v.activation_shards + token_bytes / v.tp) + _region_bytes(hidden_bytes, stack, v)
+    rotary_token_bytes = 12.0 * q + c * kv if model.rotary_size and model.mla is None else 0.0
+    attention_bytes = v.tokens * np.where(fused, token_bytes, max(token_bytes, rotary_token_bytes)) / v.tp
     if stack.ring_gradients == "fp32" and (v.cp > 1).any():
-        shared = np.where(v.cp > 1, np.maximum(shared, v.tokens * _ring_backward(c, q, o, kv, v) / v.tp), shared)
-    fullest: Floats = np.maximum(shared, 3 * whole + c * v.tokens * q / v.tp)
-    return 2 * whole / v.activation_shards + whole + fullest
+        attention_bytes = np.where(
+            v.cp > 1, np.maximum(attention_bytes, v.tokens * _ring_backward(c, q, o, kv, v) / v.tp), attention_bytes
+        )
+    peak: Floats = np.maximum(attention_bytes, 3 * hidden_bytes + c * v.tokens * q / v.tp)
+    return 2 * hidden_bytes / v.activation_shards + hidden_bytes + peak
 
 
 def _ring_backward(c: float, q: int, o: int, kv: int, v: View) -> Floats:
-    """Bytes a token at the fullest moment of torch's ring attention as it goes back
+    """Bytes per token at the peak of the backward pass of torch's ring attention
     (torch/distributed/tensor/experimental/_context_parallel/_attention.py: ``_templated_ring_attention_backward``).
 
     Saved queries, keys, values and output twice, and the output's gradient; gradients of queries in fp32 beside those that are
@@ -226,7 +245,7 @@ def _ring_backward(c: float, q: int, o: int, kv: int, v: View) -> Floats:
     return c * (q + 2 * o + kv) + 8 * q + 12 * kv + c * (q / 2 + kv) + c * kv * (1 + v.cp)
 
 
-def _regathered(whole: Floats, stack: Stack, v: View) -> Floats:
+def _region_bytes(whole: Floats, stack: Stack, v: View) -> Floats:
     """Bytes of inputs and outputs of tensor-parallel regions, for stacks whose live tensors are not known in detail."""
     return whole * np.where(v.tp > 1, 3.0 if stack.memory_traits.regathers else 1.0, 0.0)
 
@@ -259,38 +278,42 @@ def stage_activations(stage: Stage, layer: LayerActivations, v: View, traits: Me
     """Activations of a stage. torch keeps the outputs of pipeline stages until their gradients arrive
     (``PipelineStage.fwd_cache``), and if a rank has several stages, one input and one gradient arrive ahead.
     """
-    each = np.where(
+    layer_bytes = np.where(
         v.recompute_every_second,
         layer.autograd_bytes - stage.recomputed_share * (layer.autograd_bytes - layer.input_bytes),
         layer.saved_bytes,
     )
-    whole = stage.layers * each
-    away = np.minimum(traits.layers_away / np.maximum(stage.layers, 1.0), 1.0)
-    saved = _on_device(stage.in_flight * whole * (1 - away), layer, v)
-    passed = stage.outputs + np.where(v.looped & ~v.sequential_backward, 2.0, 0.0) if traits.holds_outputs else np.zeros_like(v.tp)
-    passed = np.where(v.streamed, 0.0, passed * layer.input_bytes) + stage.in_flight * stage.layers * layer.cached_bytes
-    turn = whole / np.where(v.sequential_backward, v.virtual_stages, 1.0)
-    first = np.minimum(whole, np.where(v.recompute_every_second, layer.input_bytes, layer.saved_bytes))
-    last = np.minimum(
-        whole, np.where(v.recompute_every_second & (stage.recomputed_share < 1), layer.autograd_bytes, layer.saved_bytes)
+    stage_bytes = stage.layers * layer_bytes
+    offloaded_share = np.minimum(traits.layers_away / np.maximum(stage.layers, 1.0), 1.0)
+    saved = _resident_bytes(stage.in_flight * stage_bytes * (1 - offloaded_share), layer, v)
+    boundary = (
+        stage.outputs + np.where(v.looped & ~v.sequential_backward, 2.0, 0.0) if traits.holds_outputs else np.zeros_like(v.tp)
     )
-    others = np.where(v.activations_away, saved, saved - turn + first)
-    alone = (saved + passed) / v.virtual_stages - np.where(v.activations_away, 0.0, turn)
-    again = np.where(v.recompute_every_second, stage.recomputed_share, 1.0) * stage.layers / v.virtual_stages
+    boundary = np.where(v.streamed, 0.0, boundary * layer.input_bytes) + stage.in_flight * stage.layers * layer.cached_bytes
+    current_stage = stage_bytes / np.where(v.sequential_backward, v.virtual_stages, 1.0)
+    first_layer = np.minimum(stage_bytes, np.where(v.recompute_every_second, layer.input_bytes, layer.saved_bytes))
+    last_layer = np.minimum(
+        stage_bytes, np.where(v.recompute_every_second & (stage.recomputed_share < 1), layer.autograd_bytes, layer.saved_bytes)
+    )
+    remaining = np.where(v.activations_away, saved, saved - current_stage + first_layer)
+    last_stage_alone = (saved + boundary) / v.virtual_stages - np.where(v.activations_away, 0.0, current_stage)
+    recomputed_layers = np.where(v.recompute_every_second, stage.recomputed_share, 1.0) * stage.layers / v.virtual_stages
     return StageActivations(
-        in_flight_bytes=saved + passed,
-        micro_batch_bytes=np.where(v.activations_away, 0.0, whole),
-        after_first_bytes=others + passed,
-        last_stage_alone_bytes=alone,
-        layer_bytes=np.where(v.activations_away, 0.0, each),
-        last_layer_bytes=np.where(v.activations_away, 0.0, last),
-        first_layer_bytes=np.where(v.activations_away, 0.0, first),
+        in_flight_bytes=saved + boundary,
+        micro_batch_bytes=np.where(v.activations_away, 0.0, stage_bytes),
+        after_first_bytes=remaining + boundary,
+        last_stage_alone_bytes=last_stage_alone,
+        layer_bytes=np.where(v.activations_away, 0.0, layer_bytes),
+        last_layer_bytes=np.where(v.activations_away, 0.0, last_layer),
+        first_layer_bytes=np.where(v.activations_away, 0.0, first_layer),
         output_bytes=np.where(stage.outputs > 0, layer.input_bytes, 0.0) if traits.holds_outputs else np.zeros_like(v.tp),
-        weight_pass_bytes=np.where(layer.weight_pass_bytes > 0, again * (layer.recomputed_bytes + layer.weight_pass_bytes), 0.0),
+        weight_pass_bytes=np.where(
+            layer.weight_pass_bytes > 0, recomputed_layers * (layer.recomputed_bytes + layer.weight_pass_bytes), 0.0
+        ),
     )
 
 
-def _on_device(saved: Floats, layer: LayerActivations, v: View) -> Floats:
+def _resident_bytes(saved: Floats, layer: LayerActivations, v: View) -> Floats:
     """The part of ``saved`` that stays on the device: everything, or with activation offload a window of layers (of two pairs if
     every second layer is recomputed).
     """

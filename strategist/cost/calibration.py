@@ -112,9 +112,9 @@ class Calibration:
 
     def within(self, cluster: Cluster) -> "Calibration":
         """Equivalent factors for this cluster, none of which exceeds what the hardware allows."""
-        linked, device = self.calibrated_cluster(replace(cluster, nodes=1)), cluster.device
+        calibrated, device = self.calibrated_cluster(replace(cluster, nodes=1)), cluster.device
         compute = max(self.compute, *(share for _, share in device.matmul.points))
-        communication = cluster.intra.bytes_per_second / linked.intra.bytes_per_second
+        communication = cluster.intra.bytes_per_second / calibrated.intra.bytes_per_second
         host = cluster.host_bytes_per_second / (cluster.host_line_bytes_per_second or math.inf)
         return replace(
             self,
@@ -123,19 +123,19 @@ class Calibration:
             memory_bound=max(self.compute * self.memory_bound, device.memory_efficiency) / compute,
             launch=min(self.launch, slowest_launch_seconds(device) / device.launch_seconds),
             communication=communication,
-            inter=cluster.inter.bytes_per_second / linked.inter.bytes_per_second / communication,
+            inter=cluster.inter.bytes_per_second / calibrated.inter.bytes_per_second / communication,
             latency=self.communication * self.latency / communication,
             host=max(self.host, min(host, 1.0)),
         )
 
-    def _link(self, link: Link, further: float) -> Link:
-        slower, line = self.communication * further, link.line_bytes_per_second or math.inf
-        reduced = link.reduce_bytes_per_second
+    def _link(self, link: Link, factor: float) -> Link:
+        slowdown, line_rate = self.communication * factor, link.line_bytes_per_second or math.inf
+        reduce_rate = link.reduce_bytes_per_second
         return replace(
             link,
-            reduce_bytes_per_second=reduced and min(reduced / slower, max(2 * line, reduced)),
-            bytes_per_second=min(link.bytes_per_second / slower, max(line, link.bytes_per_second)),
-            pair_bytes_per_second=min(link.pair_bytes_per_second / slower, max(line, link.pair_bytes_per_second)),
+            reduce_bytes_per_second=reduce_rate and min(reduce_rate / slowdown, max(2 * line_rate, reduce_rate)),
+            bytes_per_second=min(link.bytes_per_second / slowdown, max(line_rate, link.bytes_per_second)),
+            pair_bytes_per_second=min(link.pair_bytes_per_second / slowdown, max(line_rate, link.pair_bytes_per_second)),
             latency_seconds=link.latency_seconds * self.communication * self.latency,
         )
 

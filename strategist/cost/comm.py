@@ -65,34 +65,36 @@ def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
     """
     intra, inter = cluster.intra, cluster.inter
     ranks = np.maximum(ranks, 1.0)
-    inside = ranks * stride <= cluster.gpus_per_node
-    members = np.where(inside, ranks, np.clip(cluster.gpus_per_node / stride, 1.0, ranks))
-    rate = _inside_rate(members, intra)
-    reduced = rate * ((intra.reduce_bytes_per_second or intra.bytes_per_second) / intra.bytes_per_second)
-    if inside.all():  # as on one node
+    within_node = ranks * stride <= cluster.gpus_per_node
+    ranks_per_node = np.where(within_node, ranks, np.clip(cluster.gpus_per_node / stride, 1.0, ranks))
+    rate = _intra_rate(ranks_per_node, intra)
+    reduce_rate = rate * ((intra.reduce_bytes_per_second or intra.bytes_per_second) / intra.bytes_per_second)
+    if within_node.all():  # as on one node
         hop = np.full_like(ranks, intra.latency_seconds)
-        return Group(ranks=ranks, bytes_per_second=rate, reduce_bytes_per_second=reduced, hop_seconds=hop)
-    nodes = ranks / members
-    crowded = (1 - inter.lost_per_doubling) ** np.log2(np.maximum(nodes / UNDEGRADED_NODES, 1.0))
-    across = np.minimum(rate, inter.bytes_per_second * members * crowded)
+        return Group(ranks=ranks, bytes_per_second=rate, reduce_bytes_per_second=reduce_rate, hop_seconds=hop)
+    nodes = ranks / ranks_per_node
+    undegraded_share = (1 - inter.lost_per_doubling) ** np.log2(np.maximum(nodes / UNDEGRADED_NODES, 1.0))
+    inter_rate = np.minimum(rate, inter.bytes_per_second * ranks_per_node * undegraded_share)
     hops = ((nodes - 1) * inter.latency_seconds + (ranks - nodes) * intra.latency_seconds) / np.maximum(ranks - 1, 1.0)
     return Group(
         ranks=ranks,
-        bytes_per_second=np.where(inside, rate, across),
-        reduce_bytes_per_second=np.where(inside, reduced, across),
-        hop_seconds=np.where(inside, intra.latency_seconds, hops),
+        bytes_per_second=np.where(within_node, rate, inter_rate),
+        reduce_bytes_per_second=np.where(within_node, reduce_rate, inter_rate),
+        hop_seconds=np.where(within_node, intra.latency_seconds, hops),
     )
 
 
-def _inside_rate(members: Floats, intra: Link) -> Floats:
-    """Bus bandwidth of ``members`` of a node: all of a switched link; in a mesh n - 1 of a device's links (MI300X: 48 GB/s with two
-    devices, 313 with eight, github.com/stas00/ml-engineering 744d01e).
+def _intra_rate(ranks_per_node: Floats, intra: Link) -> Floats:
+    """Bus bandwidth of ``ranks_per_node`` ranks in a node: all of a switched link; in a mesh n - 1 of a device's links (MI300X: 48
+    GB/s with two devices, 313 with eight, github.com/stas00/ml-engineering 744d01e).
     """
     if not intra.meshed_devices:
-        return np.full_like(members, intra.bytes_per_second)
-    share = (members - 1) / (intra.meshed_devices - 1)
-    meshed: Floats = np.where(members > 1, np.maximum(intra.pair_bytes_per_second, intra.bytes_per_second * share), np.inf)
-    return np.minimum(meshed, intra.bytes_per_second)
+        return np.full_like(ranks_per_node, intra.bytes_per_second)
+    share = (ranks_per_node - 1) / (intra.meshed_devices - 1)
+    mesh_rate: Floats = np.where(
+        ranks_per_node > 1, np.maximum(intra.pair_bytes_per_second, intra.bytes_per_second * share), np.inf
+    )
+    return np.minimum(mesh_rate, intra.bytes_per_second)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,24 +145,24 @@ def collectives(
     context = group(v.cp, v.tp, cluster)
     expert = group(v.ep, v.etp, cluster)
     fsdp = group(v.fsdp_ranks, v.tp, cluster)
-    regroup = group(np.minimum(v.reshard_group, v.fsdp_ranks), v.tp, cluster)
+    reshard_group = group(np.minimum(v.reshard_group, v.fsdp_ranks), v.tp, cluster)
     c = per.gathered
     activation = v.tokens * model.hidden_size * c
     dense, experts = stage.gathered_dense(v), stage.expert / (v.ep * v.etp)
-    travels = (min(per.stored, c) if per.frozen else c) * _gathered_share(stack, per, v)
+    sent_bytes = (min(per.stored, c) if per.frozen else c) * _gathered_share(stack, per, v)
     trained = per.trained if per.frozen else 1.0
     calls = np.minimum((dense + experts) * trained / BUCKET_PARAMETERS, 1.0) if stack.memory_traits.parameters == "copies" else 1.0
-    forward = _layer(fsdp, dense * np.where(v.float8_gather, 1.0, travels), experts * travels, calls, v, cluster)
-    backward = np.where(v.reshard_subgroup, regroup.gather((dense + experts) * travels), 0.0)
+    forward = _layer_seconds(fsdp, dense * np.where(v.float8_gather, 1.0, sent_bytes), experts * sent_bytes, calls, v, cluster)
+    backward = np.where(v.reshard_subgroup, reshard_group.gather((dense + experts) * sent_bytes), 0.0)
     return Collectives(
-        tp=_tensor(tensor, activation, model, work.repeated_sums, v),
-        cp=_context(context, model, workload, stack, work.repeated, v, c),
-        ep=_expert(expert, model, stack, activation, work.repeated_exchanges, v, cluster),
-        pp=_hop(cluster, activation, v),
-        head=_head(tensor, model, activation, v, c),
+        tp=_tensor_parallel_seconds(tensor, activation, model, work.repeated_sums, v),
+        cp=_context_parallel_seconds(context, model, workload, stack, work.repeated, v, c),
+        ep=_expert_parallel_seconds(expert, model, stack, activation, work.repeated_exchanges, v, cluster),
+        pp=_transfer_seconds(cluster, activation, v),
+        head=_head_seconds(tensor, model, activation, v, c),
         gather_forward=forward,
         gather_backward=np.where(v.reshard, forward, backward),
-        reduce=_layer(fsdp, dense * trained * v.reduce_bytes, experts * trained * v.reduce_bytes, calls, v, cluster),
+        reduce=_layer_seconds(fsdp, dense * trained * v.reduce_bytes, experts * trained * v.reduce_bytes, calls, v, cluster),
     )
 
 
@@ -177,19 +179,21 @@ def stage_collectives(
 ) -> StageCollectives:
     """Collectives of a stage that are not of its layers."""
     fsdp = group(v.fsdp_ranks, v.tp, cluster)
-    within = np.where(v.replicas_outermost, v.pp, 1.0)
-    replicas = group(v.dp_replicate, v.tp * v.fsdp_ranks * within, cluster)
+    inner_stages = np.where(v.replicas_outermost, v.pp, 1.0)
+    replicas = group(v.dp_replicate, v.tp * v.fsdp_ranks * inner_stages, cluster)
     trained = per.trained if per.frozen else 1.0
     shard = stage.shard(v)
     return StageCollectives(
         gather=fsdp.gather(stage.ends / v.tp * per.gathered * _gathered_share(stack, per, v)),
         reduce=fsdp.gather(stage.ends / v.tp * trained * v.reduce_bytes),
         replica=replicas.reduce(shard * trained * _replica_bytes(model, v)),
-        update=_updated(model, workload, stack, stage, fsdp, v, cluster),
+        update=_muon_gather_seconds(model, workload, stack, stage, fsdp, v, cluster),
     )
 
 
-def _updated(model: ModelShape, workload: Workload, stack: Stack, stage: Stage, fsdp: Group, v: View, cluster: Cluster) -> Floats:
+def _muon_gather_seconds(
+    model: ModelShape, workload: Workload, stack: Stack, stage: Stage, fsdp: Group, v: View, cluster: Cluster
+) -> Floats:
     """Seconds in which Muon gathers the shards of its matrices: over the FSDP ranks, then over tp."""
     matrices = muon_matrices(model, workload)
     if not matrices or stack.family != "torch":
@@ -199,14 +203,14 @@ def _updated(model: ModelShape, workload: Workload, stack: Stack, stage: Stage, 
     return fsdp.gather(size / v.tp, calls) + group(v.tp, np.ones_like(v.tp), cluster).gather(size, calls)
 
 
-def _layer(fsdp: Group, dense: Floats, experts: Floats, calls: Floats | float, v: View, cluster: Cluster) -> Floats:
+def _layer_seconds(fsdp: Group, dense: Floats, experts: Floats, calls: Floats | float, v: View, cluster: Cluster) -> Floats:
     """All-gather or reduce-scatter of one layer with ``dense`` and ``experts`` bytes (unsharded), in ``calls`` collectives each.
 
     Experts that ep or etp split are sharded over the remaining ranks of fsdp x tp: over none if ep spans them all.
     """
     split = v.ep * v.etp
-    apart = group(v.fsdp_ranks * v.tp / split, split, cluster)
-    return np.where(split > 1, fsdp.gather(dense, calls) + apart.gather(experts, calls), fsdp.gather(dense + experts, calls))
+    expert_group = group(v.fsdp_ranks * v.tp / split, split, cluster)
+    return np.where(split > 1, fsdp.gather(dense, calls) + expert_group.gather(experts, calls), fsdp.gather(dense + experts, calls))
 
 
 def _replica_bytes(model: ModelShape, v: View) -> Floats:
@@ -217,17 +221,20 @@ def _replica_bytes(model: ModelShape, v: View) -> Floats:
     return np.where(v.half_hook, 2.0, np.where(v.low_rank_hook, low_rank, v.reduce_bytes))
 
 
-def _tensor(tensor: Group, activation: Floats, model: ModelShape, repeated: Floats, v: View) -> Floats:
+def _tensor_parallel_seconds(tensor: Group, activation: Floats, model: ModelShape, repeated: Floats, v: View) -> Floats:
     """Two regions a layer, each an all-reduce forward and one backward (arXiv 1909.08053, section 3), or, with sequence
     parallelism, an all-gather and a reduce-scatter of the same volume; recomputation repeats ``repeated`` of both forward.
 
-    Experts that tp does not cut are no region: tp ranks share their tokens out, and gather what comes back unless sequence
-    parallelism leaves it shared out."""
+    Experts that tp does not split are no such region: each tp rank sends its share of the tokens, and the results are gathered
+    unless sequence parallelism leaves them sharded.
+    """
     sums = 4 - np.where(v.etp == 1, np.where(v.sequence_parallel, 2.0, 1.0), 0.0) * model.moe_layers / model.layers
     return np.where(v.sequence_parallel, 2 * tensor.gather(activation), tensor.reduce(activation)) * (sums + 2 * repeated)
 
 
-def _context(context: Group, model: ModelShape, workload: Workload, stack: Stack, repeated: Floats, v: View, c: float) -> Floats:
+def _context_parallel_seconds(
+    context: Group, model: ModelShape, workload: Workload, stack: Stack, repeated: Floats, v: View, c: float
+) -> Floats:
     """Seconds of context parallelism; an all-gather and cp - 1 hops of a ring move the same bytes.
 
     torch's ring passes keys and values around in the forward pass and again in the backward pass, and passes the gradient of each
@@ -236,13 +243,13 @@ def _context(context: Group, model: ModelShape, workload: Workload, stack: Stack
     gradients along with keys and values.
     """
     elements = v.tokens * v.cp * model.key_value_width / v.tp
-    once = context.gather(elements * c)
+    ring_pass = context.gather(elements * c)
     if stack.ring_gradients == "computed":
-        return once * (3 + repeated)
+        return ring_pass * (3 + repeated)
     if gathers_keys(model, workload):
-        return once * (2 + repeated)
-    home = elements * 4.0 / context.bytes_per_second + context.ranks * context.hop_seconds
-    return once * (2 + repeated) + np.where(context.ranks > 1, home, 0.0)
+        return ring_pass * (2 + repeated)
+    return_hop = elements * 4.0 / context.bytes_per_second + context.ranks * context.hop_seconds
+    return ring_pass * (2 + repeated) + np.where(context.ranks > 1, return_hop, 0.0)
 
 
 def gathers_keys(model: ModelShape, workload: Workload) -> bool:
@@ -251,7 +258,7 @@ def gathers_keys(model: ModelShape, workload: Workload) -> bool:
     return model.attention_sinks or windowed or workload.document_tokens > 0
 
 
-def _expert(
+def _expert_parallel_seconds(
     expert: Group, model: ModelShape, stack: Stack, activation: Floats, repeated: Floats, v: View, cluster: Cluster
 ) -> Floats:
     """Seconds of token dispatch and combine, forward and backward (arXiv 2006.16668); with etp 1 the tokens are distributed over tp
@@ -261,39 +268,43 @@ def _expert(
     """
     if model.moe is None:
         return np.zeros_like(v.tp)
-    chosen, spread = model.moe.experts_per_token, np.where(v.etp > 1, 1.0, v.tp)
-    size = activation / spread * model.moe_layers / model.layers
+    experts_per_token, token_shards = model.moe.experts_per_token, np.where(v.etp > 1, 1.0, v.tp)
+    size = activation / token_shards * model.moe_layers / model.layers
     nodes = np.maximum(v.ep * v.etp / cluster.gpus_per_node, 1.0)
-    copies, far = (float(chosen), float(chosen)) if stack.dispatch == "choices" else (_parts(v.ep, chosen), _parts(nodes, chosen))
-    inside = size * copies * (v.ep - 1) / v.ep / cluster.intra.bytes_per_second
-    across = size * far * (nodes - 1) / nodes / cluster.inter.bytes_per_second
+    rank_copies, node_copies = (
+        (float(experts_per_token), float(experts_per_token))
+        if stack.dispatch == "choices"
+        else (_expected_groups(v.ep, experts_per_token), _expected_groups(nodes, experts_per_token))
+    )
+    intra_seconds = size * rank_copies * (v.ep - 1) / v.ep / cluster.intra.bytes_per_second
+    inter_seconds = size * node_copies * (nodes - 1) / nodes / cluster.inter.bytes_per_second
     hops = np.minimum(v.ep - 1, 2 * np.log2(np.maximum(v.ep, 1.0)))
-    seconds = np.maximum(inside, across) + hops * expert.hop_seconds
+    seconds = np.maximum(intra_seconds, inter_seconds) + hops * expert.hop_seconds
     return np.where(v.ep > 1, seconds, 0.0) * (4 + 2 * repeated)
 
 
-def _parts(parts: Floats, chosen: int) -> Floats:
-    """Expected number of groups with at least one of a token's ``chosen`` experts, if all experts are divided into ``parts``
-    equal groups.
+def _expected_groups(groups: Floats, experts_per_token: int) -> Floats:
+    """Expected number of groups with at least one of a token's ``experts_per_token`` experts, if all experts are divided into
+    ``groups`` equal groups.
     """
-    return parts * (1 - (1 - 1 / parts) ** chosen)
+    return groups * (1 - (1 - 1 / groups) ** experts_per_token)
 
 
-def _hop(cluster: Cluster, activation: Floats, v: View) -> Floats:
+def _transfer_seconds(cluster: Cluster, activation: Floats, v: View) -> Floats:
     """Seconds of one activation transfer between stages; some neighbour is on another node unless one node holds all stages. The
     ranks of a stage on one node send at once; they share its ports if a pair is faster than a device's share of the line rate.
     """
     stride = np.where(v.replicas_outermost, 1.0, v.dp_replicate) * v.fsdp_ranks * v.tp
-    inside, inter = v.pp * stride <= cluster.gpus_per_node, cluster.inter
-    shared = inter.bytes_per_second * np.maximum(cluster.gpus_per_node / stride, 1.0)
-    own_port = inter.pair_bytes_per_second <= (inter.line_bytes_per_second or 0.0)
-    between = inter.pair_bytes_per_second if own_port else np.minimum(inter.pair_bytes_per_second, shared)
-    pair = np.where(inside, cluster.intra.pair_bytes_per_second, between)
-    latency = np.where(inside, cluster.intra.latency_seconds, cluster.inter.latency_seconds)
-    return np.where(v.pp > 1, activation / v.activation_shards / pair + latency, 0.0)
+    within_node, inter = v.pp * stride <= cluster.gpus_per_node, cluster.inter
+    shared_rate = inter.bytes_per_second * np.maximum(cluster.gpus_per_node / stride, 1.0)
+    fits_port = inter.pair_bytes_per_second <= (inter.line_bytes_per_second or 0.0)
+    inter_rate = inter.pair_bytes_per_second if fits_port else np.minimum(inter.pair_bytes_per_second, shared_rate)
+    pair_rate = np.where(within_node, cluster.intra.pair_bytes_per_second, inter_rate)
+    latency = np.where(within_node, cluster.intra.latency_seconds, cluster.inter.latency_seconds)
+    return np.where(v.pp > 1, activation / v.activation_shards / pair_rate + latency, 0.0)
 
 
-def _head(tensor: Group, model: ModelShape, activation: Floats, v: View, c: float) -> Floats:
+def _head_seconds(tensor: Group, model: ModelShape, activation: Floats, v: View, c: float) -> Floats:
     """Seconds of the head's collectives: its input forward, and that gradient backward; logits are gathered unless the loss is
     parallel.
     """

@@ -75,15 +75,15 @@ def layer_seconds(layer: LayerCompute, rates: Rates, factors: Factors) -> LayerS
     if np.any(layer.experts.flops):
         matmul = matmul + layer.experts.seconds(factors, rates.memory_rate)
     attention = layer.attention_flops / rates.attention_rate
-    moved, moved_back = layer.moved_bytes / rates.memory_rate, layer.moved_backward_bytes / rates.memory_rate
-    again = layer.repeated_matmuls * matmul + layer.repeated * attention + layer.repeated_moved * moved
+    elementwise, elementwise_backward = layer.moved_bytes / rates.memory_rate, layer.moved_backward_bytes / rates.memory_rate
+    recompute = layer.repeated_matmuls * matmul + layer.repeated * attention + layer.repeated_moved * elementwise
     return LayerSeconds(
-        forward=matmul + attention + moved,
-        backward=layer.backward_matmuls * matmul + layer.attention_backward * attention + moved_back + again,
+        forward=matmul + attention + elementwise,
+        backward=layer.backward_matmuls * matmul + layer.attention_backward * attention + elementwise_backward + recompute,
         matmul=(1 + layer.backward_matmuls) * matmul,
         attention=(1 + layer.attention_backward) * attention,
-        memory_bound=moved + moved_back,
-        recompute=again,
+        memory_bound=elementwise + elementwise_backward,
+        recompute=recompute,
     )
 
 
@@ -96,5 +96,5 @@ def launch_seconds(host: Floats, busy: Floats, rates: Rates) -> Floats:
     longer = np.maximum(np.maximum(host, busy), 1e-30)
     shorter: Floats = np.minimum(host, busy) / longer
     squared = shorter * shorter
-    ahead = longer * np.sqrt(np.sqrt(1 + squared * squared)) - busy
-    return np.where(rates.launches_ahead, ahead, host)
+    exposed = longer * np.sqrt(np.sqrt(1 + squared * squared)) - busy
+    return np.where(rates.launches_ahead, exposed, host)

@@ -19,19 +19,19 @@ from strategist.cost.model_states import adapter_inputs, lora_parameters
 
 FP32_BYTES = 4.0
 
-UNFUSED_MOVED, UNFUSED_BACKWARD_MOVED = 12.0, 17.0
+FUSED_SCORE_BYTES, FUSED_SCORE_BACKWARD_BYTES = 12.0, 17.0
 """Bytes moved per attention score that is written to memory, by fused kernels. Forward: out of the matmul (2), masked softmax,
 which reads half of the scores (3), dropout and its mask (5), into the next matmul (2). Backward: out of one matmul and into another
 (4), dropout (5), softmax (4), into two matmuls (4) (Megatron-LM, fused_kernels/scaled_upper_triang_masked_softmax.h).
 """
 
-EAGER_SCORES, EAGER_BACKWARD_SCORES = 21.0, 23.0
+EAGER_SCORE_BYTES, EAGER_SCORE_BACKWARD_BYTES = 21.0, 23.0
 """The same by a kernel for each operation. Forward: out of the matmul (2), scaled (4), masked (4), softmax (4), dropout and its
 mask (5), into the next matmul (2). Backward: out of one matmul and into another (4), dropout (5), softmax (6), scaling (4), into
 two matmuls (4).
 """
 
-WIDE_SCORES, WIDE_BACKWARD_SCORES = 37.0, 45.0
+FP32_SCORE_BYTES, FP32_SCORE_BACKWARD_BYTES = 37.0, 45.0
 """The same under autocast, or in fp32. Forward: out of the matmul (2), scaled (4), masked with an fp32 mask (6), softmax (8),
 dropout (9), cast back (6), into the next matmul (2). Backward: out of one matmul and into another (4), cast (6), dropout (9),
 softmax (12), cast (6), scaling (4), into two matmuls (4) (transformers, models/bert/modeling_bert.py: BertSelfAttention).
@@ -56,7 +56,7 @@ on an RTX 4090 than its matmuls (pp-simulate/run.sh of arXiv 2604.27085), one pa
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moved:
+class OperationTraffic:
     """Bytes per token of one operation, in the forward and in the backward pass."""
 
     forward: Floats | float
@@ -64,7 +64,7 @@ class Moved:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Layer:
+class _LayerInputs:
     """Inputs of all operations. ``residual_extra_bytes``: extra bytes per value of activations under autocast."""
 
     model: ModelShape
@@ -90,28 +90,32 @@ def elementwise_traffic(model: ModelShape, workload: Workload, stack: Stack, v: 
     c = compute_bytes(workload)
     extra = residual_bytes(stack, c, autocasts(stack, workload, v))
     fused = v.compiled | (stack.elementwise == "fused")
-    layer = _Layer(model=model, workload=workload, stack=stack, v=v, fused=fused, residual_extra_bytes=extra)
-    of_tokens = (_residual_stream, _written_norms, _head_norms, _rotary, _repeated_heads, _activation, _routing, _adapters)
-    moved = [operation(layer) for operation in of_tokens]
-    scores, scores_back = _scores(layer)
+    layer = _LayerInputs(model=model, workload=workload, stack=stack, v=v, fused=fused, residual_extra_bytes=extra)
+    operations = (_residual_stream, _eager_norms, _head_norms, _rotary, _repeated_heads, _activation, _routing, _adapters)
+    traffic = [operation(layer) for operation in operations]
+    scores, scores_backward = _scores(layer)
     return (
-        v.tokens * sum((item.forward for item in moved), np.zeros_like(v.tp)) + scores,
-        v.tokens * sum((item.backward for item in moved), np.zeros_like(v.tp)) + scores_back + c * _slices(model, stack, v),
+        v.tokens * sum((item.forward for item in traffic), np.zeros_like(v.tp)) + scores,
+        v.tokens * sum((item.backward for item in traffic), np.zeros_like(v.tp))
+        + scores_backward
+        + c * _expert_slice_gradients(model, stack, v),
     )
 
 
-def _scores(layer: _Layer) -> tuple[Floats, Floats]:
+def _scores(layer: _LayerInputs) -> tuple[Floats, Floats]:
     """Bytes moved for attention scores that are written to memory, in the forward and in the backward pass."""
     if layer.stack.attention == "flash":
         return np.zeros_like(layer.v.tp), np.zeros_like(layer.v.tp)
     wide = (layer.residual_extra_bytes > 0) | (layer.value_bytes > 2)
-    forward = np.where(layer.fused, UNFUSED_MOVED, np.where(wide, WIDE_SCORES, EAGER_SCORES))
-    backward = np.where(layer.fused, UNFUSED_BACKWARD_MOVED, np.where(wide, WIDE_BACKWARD_SCORES, EAGER_BACKWARD_SCORES))
+    forward = np.where(layer.fused, FUSED_SCORE_BYTES, np.where(wide, FP32_SCORE_BYTES, EAGER_SCORE_BYTES))
+    backward = np.where(
+        layer.fused, FUSED_SCORE_BACKWARD_BYTES, np.where(wide, FP32_SCORE_BACKWARD_BYTES, EAGER_SCORE_BACKWARD_BYTES)
+    )
     pairs = score_pairs(layer.model, layer.workload, layer.v)
     return forward * pairs, backward * pairs
 
 
-def _residual_stream(layer: _Layer) -> Moved:
+def _residual_stream(layer: _LayerInputs) -> OperationTraffic:
     """Two norms and two residual sums.
 
     Forward: a norm reads and writes its input; a sum reads two values and writes one. Backward: a norm reads its input and the
@@ -122,93 +126,96 @@ def _residual_stream(layer: _Layer) -> Moved:
     the gradient of its output.
     """
     c, w = layer.value_bytes, layer.residual_extra_bytes
-    further = np.where(layer.fused, 0, further_readers(layer.model))
+    extra_readers = np.where(layer.fused, 0, further_readers(layer.model))
     casts = np.where(w > 0, c + FP32_BYTES, 0.0)
     norm_passes = 5 if layer.workload.train == "full" else 3
-    forward = 8 * (c + w) + 2 * c + (2 + further) * casts
-    backward = (2 * norm_passes + 6 + 3 * further) * (c + w) + (4 + further) * casts
-    joined = layer.fused if layer.stack.family != "megatron" else layer.v.compiled
+    forward = 8 * (c + w) + 2 * c + (2 + extra_readers) * casts
+    backward = (2 * norm_passes + 6 + 3 * extra_readers) * (c + w) + (4 + extra_readers) * casts
+    fused_norms = layer.fused if layer.stack.family != "megatron" else layer.v.compiled
     width = layer.model.hidden_size / layer.v.activation_shards
-    return Moved(
-        forward=width * np.where(joined, 8 * c + 4 * w, forward), backward=width * np.where(joined, 14 * c + 6 * w, backward)
+    return OperationTraffic(
+        forward=width * np.where(fused_norms, 8 * c + 4 * w, forward),
+        backward=width * np.where(fused_norms, 14 * c + 6 * w, backward),
     )
 
 
-def _written_norms(layer: _Layer) -> Moved:
+def _eager_norms(layer: _LayerInputs) -> OperationTraffic:
     """Additional bytes of norms written in torch, which pass over their input once per operation."""
     width, qk = 2 * layer.model.hidden_size / layer.v.activation_shards, layer.rotary_values if layer.model.qk_norm else 0.0
-    values = np.where(~layer.fused & _written(layer), width + qk, 0.0)
-    return Moved(forward=NORM_BYTES * values, backward=NORM_BACKWARD_BYTES * values)
+    values = np.where(~layer.fused & _has_eager_norms(layer), width + qk, 0.0)
+    return OperationTraffic(forward=NORM_BYTES * values, backward=NORM_BACKWARD_BYTES * values)
 
 
-def _written(layer: _Layer) -> bool:
+def _has_eager_norms(layer: _LayerInputs) -> bool:
     return layer.model.norm == "rms" and layer.stack.memory_traits.norm_bytes > 2
 
 
-def _head_norms(layer: _Layer) -> Moved:
+def _head_norms(layer: _LayerInputs) -> OperationTraffic:
     """Norms of queries and keys."""
     values = layer.rotary_values if layer.model.qk_norm else 0.0 * layer.v.tp
-    return Moved(forward=4 * values, backward=6 * values)
+    return OperationTraffic(forward=4 * values, backward=6 * values)
 
 
-def _rotary(layer: _Layer) -> Moved:
+def _rotary(layer: _LayerInputs) -> OperationTraffic:
     """Rotary positions of queries and keys; fused kernels read and write them once."""
     if layer.model.learned_positions:
-        return Moved(forward=0.0, backward=0.0)
+        return OperationTraffic(forward=0.0, backward=0.0)
     each = layer.value_bytes / 2 * np.where(layer.fused, 4.0, layer.stack.rotary_bytes)
-    return Moved(forward=each * layer.rotary_values, backward=each * layer.rotary_values)
+    return OperationTraffic(forward=each * layer.rotary_values, backward=each * layer.rotary_values)
 
 
-def _repeated_heads(layer: _Layer) -> Moved:
+def _repeated_heads(layer: _LayerInputs) -> OperationTraffic:
     """Keys and values repeated for all query heads, and the sums of their gradients."""
     model = layer.model
     if not layer.stack.memory_traits.repeats_heads or model.mla or model.key_value_width >= 2 * model.query_width:
-        return Moved(forward=0.0, backward=0.0)
-    passed = layer.value_bytes * (2 * model.query_width + model.key_value_width) / layer.v.tp
-    return Moved(forward=passed, backward=passed)
+        return OperationTraffic(forward=0.0, backward=0.0)
+    copied_bytes = layer.value_bytes * (2 * model.query_width + model.key_value_width) / layer.v.tp
+    return OperationTraffic(forward=copied_bytes, backward=copied_bytes)
 
 
-def _activation(layer: _Layer) -> Moved:
+def _activation(layer: _LayerInputs) -> OperationTraffic:
     """Passes over the inner width. Gated, eager: activation (2) and product (3), backward 6 and 3; fused 3 and 5. A single
     activation: 2 and 3.
     """
     gated = layer.model.ffn_matrices == 3
     inner = layer.value_bytes * feed_forward_width(layer.model)[0] / layer.v.tp
     forward, backward = (np.where(layer.fused, 3.0, 5.0), np.where(layer.fused, 5.0, 9.0)) if gated else (2.0, 3.0)
-    return Moved(forward=forward * inner, backward=backward * inner)
+    return OperationTraffic(forward=forward * inner, backward=backward * inner)
 
 
-def _routing(layer: _Layer) -> Moved:
+def _routing(layer: _LayerInputs) -> OperationTraffic:
     """Tokens copied to their experts and back with their weights; under autocast each expert's first matmuls cast them."""
     c, w = layer.value_bytes, layer.residual_extra_bytes
-    visits = feed_forward_width(layer.model)[1] * layer.model.hidden_size
+    routed_values = feed_forward_width(layer.model)[1] * layer.model.hidden_size
     casts = np.where(w > 0, (layer.model.ffn_matrices - 1) * (c + FP32_BYTES), 0.0)
     backward = np.where(layer.fused, 4, 8) * (c + w) + casts
-    return Moved(forward=visits * (4 * (c + w) + casts), backward=visits * backward)
+    return OperationTraffic(forward=routed_values * (4 * (c + w) + casts), backward=routed_values * backward)
 
 
-def _adapters(layer: _Layer) -> Moved:
+def _adapters(layer: _LayerInputs) -> OperationTraffic:
     """Outputs of low-rank adapters added to those of their linears, and gradients of their inputs: 3 passes, fused one. PEFT also
     scales outputs and prepares inputs, and copies outputs of 4-bit linears in the forward pass.
     """
     if layer.workload.train == "full":
-        return Moved(forward=0.0, backward=0.0)
+        return OperationTraffic(forward=0.0, backward=0.0)
     c, tp = layer.value_bytes, layer.v.tp
-    ends = lora_parameters(layer.model, 1, layer.stack.adapters) / layer.model.layers / tp
-    passed = c * np.where(layer.fused, 1.0, 3.0) * ends / 2
+    adapter_widths = lora_parameters(layer.model, 1, layer.stack.adapters) / layer.model.layers / tp
+    added_bytes = c * np.where(layer.fused, 1.0, 3.0) * adapter_widths / 2
     if not layer.stack.casts_adapters:
-        return Moved(forward=passed, backward=passed)
-    read = adapter_inputs(layer.model, layer.stack.adapters) / tp
+        return OperationTraffic(forward=added_bytes, backward=added_bytes)
+    input_widths = adapter_inputs(layer.model, layer.stack.adapters) / tp
     quantized = layer.workload.train == "qlora"
-    written = np.where(layer.fused, 0.0, 2 * c * (ends - read))  # outputs, read and written once
-    passed = passed + written + np.where(layer.fused, c, DROPOUT if quantized else ADAPTER_CASTS + WIDE_DROPOUT) * read
-    return Moved(forward=passed + written * quantized, backward=passed)
+    output_bytes = np.where(layer.fused, 0.0, 2 * c * (adapter_widths - input_widths))  # outputs, read and written once
+    added_bytes = (
+        added_bytes + output_bytes + np.where(layer.fused, c, DROPOUT if quantized else ADAPTER_CASTS + WIDE_DROPOUT) * input_widths
+    )
+    return OperationTraffic(forward=added_bytes + output_bytes * quantized, backward=added_bytes)
 
 
-def _slices(model: ModelShape, stack: Stack, v: View) -> Floats:
+def _expert_slice_gradients(model: ModelShape, stack: Stack, v: View) -> Floats:
     """Numbers written in the backward pass of a layer whose experts are slices of one parameter, in a loop: the gradient of each
     slice is as large as the parameter, nearly all of it zeros."""
     if model.moe is None or stack.experts != "sliced":
         return np.zeros_like(v.tp)
-    mine = model.moe.experts / v.ep
-    return SLICE_PASSES * mine * mine * model.expert_parameters / v.etp * model.moe_layers / model.layers
+    local_experts = model.moe.experts / v.ep
+    return SLICE_PASSES * local_experts * local_experts * model.expert_parameters / v.etp * model.moe_layers / model.layers

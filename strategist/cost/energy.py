@@ -44,6 +44,6 @@ def step_joules(limit: float, time: Mapping[str, Floats]) -> Floats:
     communicating = sum((seconds for name, seconds in time.items() if name.endswith("_communication")), start=zero)
     waiting = sum((time[name] for name in _WAITING), start=zero)
     step = sum(time.values(), start=zero)
-    drawn = COMPUTING_SHARE * (step - communicating - waiting) + COMMUNICATING_SHARE * communicating + WAITING_SHARE * waiting
-    joules: Floats = limit * COOLING_FACTOR * (drawn + NODE_SHARE * step)
+    board_power = COMPUTING_SHARE * (step - communicating - waiting) + COMMUNICATING_SHARE * communicating + WAITING_SHARE * waiting
+    joules: Floats = limit * COOLING_FACTOR * (board_power + NODE_SHARE * step)
     return joules

@@ -45,13 +45,13 @@ class Factor:
 
     spread: standard deviation around the prior: of the logarithm if ``scaled``, else in its own unit, or with ``seconds`` in
         typical steps.
-    least, most: physical limits.
+    minimum, maximum: physical limits.
     """
 
     spread: float
     scaled: bool = True
-    least: float = 0.0
-    most: float = math.inf
+    minimum: float = 0.0
+    maximum: float = math.inf
     seconds: bool = False
 
 
@@ -60,13 +60,13 @@ FACTORS: dict[str, Factor] = {
     "attention": Factor(spread=0.3),
     "memory_bound": Factor(spread=0.3),
     "small": Factor(spread=0.1, scaled=False),
-    "launch": Factor(spread=1.5, most=2.0),
+    "launch": Factor(spread=1.5, maximum=2.0),
     "kernels": Factor(spread=0.7),
     "communication": Factor(spread=0.7),
     "inter": Factor(spread=0.5),
     "latency": Factor(spread=0.7),
-    "tensor": Factor(spread=0.5, most=1.0),
-    "expert": Factor(spread=0.5, most=1.0),
+    "tensor": Factor(spread=0.5, maximum=1.0),
+    "expert": Factor(spread=0.5, maximum=1.0),
     "host": Factor(spread=0.5),
     "wait": Factor(spread=0.03, scaled=False),
     "overhead_seconds": Factor(spread=0.05, scaled=False, seconds=True),
@@ -78,16 +78,16 @@ TRIAL_FACTORS = {name: FACTORS[name] for name in ("compute", "communication", "l
 """Factors that a few trials of one workload can separate."""
 
 STACK_FACTORS: dict[str, Factor] = {
-    "compute": Factor(spread=0.1, least=0.85),
-    "attention": Factor(spread=0.1, least=0.5),
-    "memory_bound": Factor(spread=0.15, least=0.85),
-    "kernels": Factor(spread=0.5, least=0.5, most=3.0),
-    "tensor": Factor(spread=0.3, least=0.1, most=1.0),
-    "expert": Factor(spread=0.3, least=0.1, most=1.0),
-    "host": Factor(spread=0.2, least=0.8),
-    "wait": Factor(spread=0.01, scaled=False, most=0.02),
-    "overhead_seconds": Factor(spread=0.02, scaled=False, most=0.1),
-    "micro_batch_seconds": Factor(spread=0.005, scaled=False, most=0.02),
+    "compute": Factor(spread=0.1, minimum=0.85),
+    "attention": Factor(spread=0.1, minimum=0.5),
+    "memory_bound": Factor(spread=0.15, minimum=0.85),
+    "kernels": Factor(spread=0.5, minimum=0.5, maximum=3.0),
+    "tensor": Factor(spread=0.3, minimum=0.1, maximum=1.0),
+    "expert": Factor(spread=0.3, minimum=0.1, maximum=1.0),
+    "host": Factor(spread=0.2, minimum=0.8),
+    "wait": Factor(spread=0.01, scaled=False, maximum=0.02),
+    "overhead_seconds": Factor(spread=0.02, scaled=False, maximum=0.1),
+    "micro_batch_seconds": Factor(spread=0.005, scaled=False, maximum=0.02),
 }
 """Factors that belong to a stack on any device. Links are excluded: profiles hold their measured rates, as they do for devices,
 so these factors stay near 1.
@@ -96,9 +96,11 @@ so these factors stay near 1.
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """A calibration with the standard error of each factor that was fitted, as a logarithm where the factor is one, else in its
-    own unit; ``noise`` is the spread of the logarithm of measured over predicted steps that is left. Nine steps of ten of a new run
-    are to lie in the calibration's ``step_range``: the quantiles of what is left, with a margin for how few runs show them."""
+    """A fitted calibration; its ``step_range`` is the 90 % interval of the residuals, with a margin for few observations.
+
+    errors: standard error of each fitted factor: of its logarithm if it is scaled, else in its own unit.
+    noise: standard deviation of the residuals, the logarithm of measured over predicted steps.
+    """
 
     calibration: Calibration
     errors: dict[str, float]
@@ -106,16 +108,17 @@ class Fitted:
 
 
 def fit(records: Sequence[Record], prior: Calibration = NEUTRAL) -> Calibration:
-    """The calibration of a study's trials. Real ones count, and of shadows what they measured: memory and computing, so that the
-    factors of communication stay. Without records the prior is returned."""
+    """The calibration of a study's trials: of real ones, and of shadow trials what they measured (memory and computation, so that
+    the factors of communication stay). Without records the prior is returned.
+    """
     observed = [_observation(record) for record in records if record.measurement.kind in (Kind.REAL, Kind.SHADOW)]
-    told = [item for item in observed if item.out_of_memory or item.step_seconds]
-    return fitted(told, prior, TRIAL_FACTORS).calibration.within(told[0].cluster) if told else prior
+    usable = [item for item in observed if item.out_of_memory or item.step_seconds]
+    return fitted(usable, prior, TRIAL_FACTORS).calibration.within(usable[0].cluster) if usable else prior
 
 
 def _observation(record: Record) -> Observation:
-    plan, shown = record.plan, record.measurement
-    ran = shown.outcome in RAN
+    plan, measurement = record.plan, record.measurement
+    completed = measurement.outcome in RAN
     return Observation(
         model=plan.model,
         cluster=plan.cluster,
@@ -123,19 +126,19 @@ def _observation(record: Record) -> Observation:
         candidate=plan.candidate,
         stack=stack_of_plan(plan),
         accumulation=plan.accumulation,
-        step_seconds=_seconds(shown) if ran else None,
-        peak_memory_bytes=max(shown.peak_memory_bytes) if ran and shown.peak_memory_bytes else None,
-        exposed_comm_ratio=shown.exposed_comm_ratio if ran else None,
-        out_of_memory=shown.outcome is Outcome.OOM,
-        alone=shown.kind is Kind.SHADOW,
+        step_seconds=_measured_seconds(measurement) if completed else None,
+        peak_memory_bytes=max(measurement.peak_memory_bytes) if completed and measurement.peak_memory_bytes else None,
+        exposed_comm_ratio=measurement.exposed_comm_ratio if completed else None,
+        out_of_memory=measurement.outcome is Outcome.OOM,
+        alone=measurement.kind is Kind.SHADOW,
     )
 
 
-def _seconds(shown: Measurement) -> float | None:
+def _measured_seconds(measurement: Measurement) -> float | None:
     """Measured seconds of the step; of a shadow trial without its modelled parts."""
-    if shown.kind is not Kind.SHADOW or shown.time is None:
-        return shown.step_seconds
-    return sum(seconds for name, seconds in shown.time.items() if name not in MODELLED_PARTS)
+    if measurement.kind is not Kind.SHADOW or measurement.time is None:
+        return measurement.step_seconds
+    return sum(seconds for name, seconds in measurement.time.items() if name not in MODELLED_PARTS)
 
 
 Predict = Callable[[Sequence[Calibration]], tuple[Floats, Floats]]
@@ -196,22 +199,22 @@ def _predict(groups: Sequence[Table], count: int) -> Predict:
 
     def predict(calibrations: Sequence[Calibration]) -> tuple[Floats, Floats]:
         seconds, shares = np.ones((len(calibrations), count)), np.zeros((len(calibrations), count))
-        for row, alike in _by_links(calibrations):
-            for members, alone, columns in inputs(alike[0]):
-                time = _time(columns, stacked(alike), alone=alone)
-                at = np.ix_(row, members)
-                seconds[at] = sum(time.values(), start=np.zeros(1))
-                shares[at] = sum(column for name, column in time.items() if name.endswith("_communication")) / seconds[at]
+        for rows, same_links in _by_links(calibrations):
+            for members, alone, columns in inputs(same_links[0]):
+                time = _time(columns, stacked(same_links), alone=alone)
+                cells = np.ix_(rows, members)
+                seconds[cells] = sum(time.values(), start=np.zeros(1))
+                shares[cells] = sum(column for name, column in time.items() if name.endswith("_communication")) / seconds[cells]
         return seconds, shares
 
     return predict
 
 
 def _by_links(calibrations: Sequence[Calibration]) -> Iterator[tuple[list[int], list[Calibration]]]:
-    """Consecutive calibrations with equal link factors, with their places."""
-    for _, alike in groupby(range(len(calibrations)), key=lambda at: calibrations[at].link_factors):
-        places = list(alike)
-        yield places, [calibrations[at] for at in places]
+    """Consecutive calibrations with equal link factors, with their indices."""
+    for _, group in groupby(range(len(calibrations)), key=lambda index: calibrations[index].link_factors):
+        indices = list(group)
+        yield indices, [calibrations[index] for index in indices]
 
 
 def _time(inputs: StepInputs, factors: Factors, *, alone: bool) -> Parts:
@@ -232,20 +235,23 @@ def _step_factors(
 ) -> Fitted:
     from scipy.optimize import least_squares  # slow import, needed only by a fit
 
-    scale = np.array([_scale(factor, float(np.nanmedian(measured))) for factor in free.values()])
+    scale = np.array([_factor_scale(factor, float(np.nanmedian(measured))) for factor in free.values()])
 
     def calibration(steps: Floats) -> Calibration:
         changes: dict[str, Any] = {
-            name: _moved(getattr(base, name), step * by, free[name]) for name, step, by in zip(free, steps, scale, strict=True)
+            name: _shifted(getattr(base, name), step * unit, free[name])
+            for name, step, unit in zip(free, steps, scale, strict=True)
         }
         return replace(base, **changes)
 
     def residuals_at(points: Floats) -> Floats:
         """Residuals at several points of the search, (points, residuals)."""
         seconds, shares = predict([calibration(point) for point in points])
-        times, ratios = weights * np.log(seconds / measured), shares - exposed
-        known, told = np.isfinite(measured), np.isfinite(exposed)
-        return np.concatenate([times[:, known] / LOSS_SCALE, COMMUNICATION_WEIGHT / LOSS_SCALE * ratios[:, told], points], axis=1)
+        log_ratios, exposed_errors = weights * np.log(seconds / measured), shares - exposed
+        timed, has_exposed = np.isfinite(measured), np.isfinite(exposed)
+        return np.concatenate(
+            [log_ratios[:, timed] / LOSS_SCALE, COMMUNICATION_WEIGHT / LOSS_SCALE * exposed_errors[:, has_exposed], points], axis=1
+        )
 
     def residuals(steps: Floats) -> Floats:
         found: Floats = residuals_at(steps[None])[0]
@@ -253,20 +259,22 @@ def _step_factors(
 
     def jacobian(steps: Floats) -> Floats:
         """Forward differences, all priced at once."""
-        moves = DIFFERENCE_STEP * np.maximum(np.abs(steps), 1.0)
-        found = residuals_at(np.vstack([steps, steps + np.diag(moves)]))
-        slopes: Floats = (found[1:] - found[0]).T / moves
+        differences = DIFFERENCE_STEP * np.maximum(np.abs(steps), 1.0)
+        found = residuals_at(np.vstack([steps, steps + np.diag(differences)]))
+        slopes: Floats = (found[1:] - found[0]).T / differences
         return slopes
 
-    starts = [np.zeros(len(free)) if start is None else _steps(start, base, free, scale)]
-    if start is None:  # where the device hides all launching, nothing shows which way to go
+    starts = [np.zeros(len(free)) if start is None else _start_point(start, base, free, scale)]
+    if start is None:  # if the device hides all launches, the gradient of these factors is zero
         starts.append(np.where(np.isin(list(free), ("launch", "kernels")), HOST_BOUND_START, 0.0))
-    loss = _soft(len(free))
-    least = np.array([-np.inf if free[name].scaled else -getattr(base, name) / by for name, by in zip(free, scale, strict=True)])
+    loss = _robust_loss(len(free))
+    lower = np.array(
+        [-np.inf if free[name].scaled else -getattr(base, name) / unit for name, unit in zip(free, scale, strict=True)]
+    )
     found = min(
         (
             least_squares(
-                residuals, start, jacobian, loss=loss, bounds=(least - BOUND_MARGIN, np.inf), ftol=1e-4, xtol=1e-3, max_nfev=30
+                residuals, start, jacobian, loss=loss, bounds=(lower - BOUND_MARGIN, np.inf), ftol=1e-4, xtol=1e-3, max_nfev=30
             )
             for start in starts
         ),
@@ -274,25 +282,25 @@ def _step_factors(
     )
     errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac + 1e-9 * np.eye(len(free))))) * scale
     best = calibration(found.x)
-    left = np.log(measured / predict([best])[0][0])
-    left = left[np.isfinite(left)]
-    noise = float(np.median(np.abs(left))) * 1.4826
-    best = replace(best, step_range=_range(left, base.step_range))
+    log_errors = np.log(measured / predict([best])[0][0])
+    log_errors = log_errors[np.isfinite(log_errors)]
+    noise = float(np.median(np.abs(log_errors))) * 1.4826
+    best = replace(best, step_range=_conformal_range(log_errors, base.step_range))
     return Fitted(calibration=best, errors=dict(zip(free, map(float, errors), strict=True)), noise=noise)
 
 
-def _range(left: Floats, before: tuple[float, float]) -> tuple[float, float]:
+def _conformal_range(log_errors: Floats, prior_range: tuple[float, float]) -> tuple[float, float]:
     """The 5th and 95th percentile for a new observation, by conformal prediction (arXiv 2107.07511, section 1); the prior range
     counts for ``PRIOR_OBSERVATIONS`` observations.
     """
-    prior = np.log(np.array(before))
-    spread = np.concatenate([left, np.repeat(prior, PRIOR_OBSERVATIONS // 2)])
+    prior = np.log(np.array(prior_range))
+    spread = np.concatenate([log_errors, np.repeat(prior, PRIOR_OBSERVATIONS // 2)])
     margin = 1 / (len(spread) + 1)
     low, high = np.quantile(spread, [max(0.05 - margin, 0.0), min(0.95 + margin, 1.0)])
     return float(np.exp(low)), float(np.exp(high))
 
 
-def _soft(factors: int):  # type: ignore[no-untyped-def]
+def _robust_loss(factors: int):  # type: ignore[no-untyped-def]
     """Loss of squared residuals: soft L1 for observations, quadratic for the ridge, whose residuals come last."""
 
     def loss(squared: Floats) -> Floats:
@@ -306,21 +314,21 @@ def _soft(factors: int):  # type: ignore[no-untyped-def]
     return loss
 
 
-def _scale(factor: Factor, typical_seconds: float) -> float:
+def _factor_scale(factor: Factor, typical_seconds: float) -> float:
     return factor.spread * (typical_seconds if factor.seconds else 1.0)
 
 
-def _moved(value: float, by: float, factor: Factor) -> float:
-    moved = float(max(value, 1e-3) * np.exp(np.clip(by, -3.0, 3.0))) if factor.scaled else max(value + float(by), 0.0)
-    return min(max(moved, factor.least), factor.most)
+def _shifted(value: float, shift: float, factor: Factor) -> float:
+    changed = float(max(value, 1e-3) * np.exp(np.clip(shift, -3.0, 3.0))) if factor.scaled else max(value + float(shift), 0.0)
+    return min(max(changed, factor.minimum), factor.maximum)
 
 
-def _steps(start: Calibration, base: Calibration, free: Mapping[str, Factor], scale: Floats) -> Floats:
-    """Coordinates at which the search starts at ``start``: the inverse of :func:`_moved`."""
+def _start_point(start: Calibration, base: Calibration, free: Mapping[str, Factor], scale: Floats) -> Floats:
+    """Coordinates at which the search starts at ``start``: the inverse of :func:`_shifted`."""
 
     def step(name: str) -> float:
-        there, here = getattr(start, name), getattr(base, name)
-        return float(np.log(max(there, 1e-3) / max(here, 1e-3))) if free[name].scaled else there - here
+        start_value, base_value = getattr(start, name), getattr(base, name)
+        return float(np.log(max(start_value, 1e-3) / max(base_value, 1e-3))) if free[name].scaled else start_value - base_value
 
     return np.array([step(name) for name in free]) / scale
 
@@ -328,19 +336,19 @@ def _steps(start: Calibration, base: Calibration, free: Mapping[str, Factor], sc
 def _memory_factor(observations: Sequence[Observation], groups: Sequence[Table], prior: Calibration) -> float:
     """Median memory factor of the observations; larger if a candidate that was predicted to fit ran out of memory."""
     neutral = replace(prior, memory=1.0)
-    shown, bounds = [], []
+    ratios, bounds = [], []
     for group in groups:
         priced = group.priced(neutral)
-        moving = sum((priced.memory[name] for name in TRANSIENT_PARTS), start=np.zeros(len(group.members)))
-        staying = priced.peak_memory_bytes - moving - priced.memory["allocator"]
-        for at, index in enumerate(group.members):
+        transient = sum((priced.memory[name] for name in TRANSIENT_PARTS), start=np.zeros(len(group.members)))
+        resident = priced.peak_memory_bytes - transient - priced.memory["allocator"]
+        for row, index in enumerate(group.members):
             item = observations[index]
-            if item.peak_memory_bytes and moving[at] > 0:
-                shown.append((item.peak_memory_bytes - staying[at]) / moving[at])
+            if item.peak_memory_bytes and transient[row] > 0:
+                ratios.append((item.peak_memory_bytes - resident[row]) / transient[row])
             if item.out_of_memory:
-                room = float(priced.room_bytes[at]) - float(
-                    staying[at] + priced.memory["allocator"][at]
-                )  # the allocator holds no less with more
-                bounds.append(room / max(float(moving[at]), 1.0))
-    factor = max(float(np.median(shown)), 0.1) if shown else prior.memory
+                transient_room = float(priced.room_bytes[row]) - float(
+                    resident[row] + priced.memory["allocator"][row]
+                )  # the allocator holds at least as much with more tensors
+                bounds.append(transient_room / max(float(transient[row]), 1.0))
+    factor = max(float(np.median(ratios)), 0.1) if ratios else prior.memory
     return max([factor, *(bound * 1.001 for bound in bounds)])

@@ -28,7 +28,7 @@ ROUNDING_TOLERANCE = 1e-9
 class HeterogeneousPrices(Priced):
     """Prices on heterogeneous nodes.
 
-    capacities: (rows,) memory of the device with the peak, the fullest one.
+    capacities: (rows,) memory of the device with the largest share in use.
     ranks, layers: (groups, rows) number of stages on the nodes of a group, and layers of each; 0 if stages are even.
     """
 
@@ -43,13 +43,15 @@ class HeterogeneousPrices(Priced):
 
     def estimate(self, row: int) -> Estimate:
         """The prediction for one candidate, with the layers of its ranks where they differ."""
-        found = replace(super().estimate(row), capacity_bytes=float(self.capacities[row]))
+        estimate = replace(super().estimate(row), capacity_bytes=float(self.capacities[row]))
         if not self.layers[:, row].any():
-            return found
-        each = np.repeat(self.layers[:, row], self.ranks[:, row]).tolist()
-        for spare in range(sum(each) - self.model_layers):  # of groups that have room for more than there is
-            each[-1 - spare % len(each)] -= 1
-        return replace(found, pipeline_layers=tuple(each))
+            return estimate
+        layers_of_rank = np.repeat(self.layers[:, row], self.ranks[:, row]).tolist()
+        for index in range(
+            sum(layers_of_rank) - self.model_layers
+        ):  # ranks of a group have room for more layers than the model has
+            layers_of_rank[-1 - index % len(layers_of_rank)] -= 1
+        return replace(estimate, pipeline_layers=tuple(layers_of_rank))
 
 
 def price_heterogeneous(
@@ -73,26 +75,28 @@ def price_heterogeneous(
         return slowest
     zeros = np.zeros((len(cluster.groups), columns.rows), dtype=np.int64)
     capacities = slowest.room_bytes
-    found = HeterogeneousPrices(**vars(slowest), capacities=capacities, ranks=zeros, layers=zeros.copy(), model_layers=model.layers)
-    rows = _apart(cluster, columns, workload)
-    return _with_splits(found, rows, model, cluster, workload, columns, calibration, stack) if len(rows) else found
+    prices = HeterogeneousPrices(
+        **vars(slowest), capacities=capacities, ranks=zeros, layers=zeros.copy(), model_layers=model.layers
+    )
+    rows = _rows_within_groups(cluster, columns, workload)
+    return _with_splits(prices, rows, model, cluster, workload, columns, calibration, stack) if len(rows) else prices
 
 
-def _apart(cluster: Cluster, columns: Columns, workload: Workload) -> Counts:
+def _rows_within_groups(cluster: Cluster, columns: Columns, workload: Workload) -> Counts:
     """Rows whose stages each lie within one group: pipelines are the outermost axis, and whole stages fill each group.
 
     Schedules with several stages per rank stay even.
     """
     v = view(columns, workload)
-    stage = cluster.devices / v.pp
-    apart = (v.pp > 1) & (v.virtual_stages == 1) & ~v.replicas_outermost & ~v.streamed
+    ranks_per_stage = cluster.devices / v.pp
+    within = (v.pp > 1) & (v.virtual_stages == 1) & ~v.replicas_outermost & ~v.streamed
     for group in cluster.groups:
-        apart &= (group.nodes * cluster.gpus_per_node) % stage == 0
-    return np.flatnonzero(apart)
+        within &= (group.nodes * cluster.gpus_per_node) % ranks_per_stage == 0
+    return np.flatnonzero(within)
 
 
 def _with_splits(
-    found: HeterogeneousPrices,
+    prices: HeterogeneousPrices,
     rows: Counts,
     model: ModelShape,
     cluster: Cluster,
@@ -102,38 +106,39 @@ def _with_splits(
     stack: Stack,
 ) -> HeterogeneousPrices:
     """The prices, with those ``rows`` split by speed that gain by it."""
-    some = columns.take(rows)
-    pp = np.asarray(some.values["layout.pp"], dtype=np.int64)
+    candidates = columns.take(rows)
+    pp = np.asarray(candidates.values["layout.pp"], dtype=np.int64)
     ranks = np.stack([pp * group.nodes // cluster.nodes for group in cluster.groups])
-    alone = [_alone(cluster, number) for number in range(len(cluster.groups))]
-    paces = np.stack([_pace(price(model, only, workload, some, calibration, stack)) for only in alone])
+    uniform = [_uniform_cluster(cluster, index) for index in range(len(cluster.groups))]
+    paces = np.stack([_layer_seconds(price(model, same_group, workload, candidates, calibration, stack)) for same_group in uniform])
     layers = split_layers(model.layers, paces, ranks)
     fixed = model.moe.first_dense_layers if model.moe else 0
-    memory = {name: column.copy() for name, column in found.memory.items()}
-    time = {name: column.copy() for name, column in found.time.items()}
-    found = replace(
-        found, memory=memory, time=time, peak_memory_bytes=found.peak_memory_bytes.copy(), step_seconds=found.step_seconds.copy(),
-        host_memory_bytes_per_node=found.host_memory_bytes_per_node.copy(),
-        communication_seconds=found.communication_seconds.copy(),
+    memory = {name: column.copy() for name, column in prices.memory.items()}
+    time = {name: column.copy() for name, column in prices.time.items()}
+    prices = replace(
+        prices, memory=memory, time=time, peak_memory_bytes=prices.peak_memory_bytes.copy(),
+        step_seconds=prices.step_seconds.copy(), host_memory_bytes_per_node=prices.host_memory_bytes_per_node.copy(),
+        communication_seconds=prices.communication_seconds.copy(),
     )  # fmt: skip
-    for at in _alike(pp, layers):
-        each = layers[:, at[0]]
-        if (each * pp[at[0]] > fixed).all():
-            shapes = [replace(model, layers=int(count * pp[at[0]])) for count in each]
+    for equal in _rows_with_equal_splits(pp, layers):
+        counts = layers[:, equal[0]]
+        if (counts * pp[equal[0]] > fixed).all():
+            shapes = [replace(model, layers=int(count * pp[equal[0]])) for count in counts]
             split = [
-                price(shape, only, workload, some.take(at), calibration, stack) for shape, only in zip(shapes, alone, strict=True)
+                price(shape, same_group, workload, candidates.take(equal), calibration, stack)
+                for shape, same_group in zip(shapes, uniform, strict=True)
             ]
-            _take(found, rows[at], split, ranks[:, at], layers[:, at])
-    return found
+            _write_improvements(prices, rows[equal], split, ranks[:, equal], layers[:, equal])
+    return prices
 
 
-def _alone(cluster: Cluster, number: int) -> Cluster:
-    """The cluster with all nodes like those of one group; its network stays as slow as it is."""
-    group = cluster.groups[number]
+def _uniform_cluster(cluster: Cluster, index: int) -> Cluster:
+    """The cluster with the nodes of one group everywhere; its network is unchanged."""
+    group = cluster.groups[index]
     return replace(cluster, device=group.scaled_by_speed, intra=group.intra, groups=())
 
 
-def _pace(priced: Priced) -> Floats:
+def _layer_seconds(priced: Priced) -> Floats:
     """Seconds that a stage spends on its layers in a step with even stages."""
     total: Floats = sum((priced.time[name] for name in LAYER_PARTS), start=np.zeros(1))
     return total
@@ -149,40 +154,42 @@ def split_layers(layers: int, paces: Floats, ranks: Counts) -> Counts:
     for pace in paces:
         for count in range(1, layers + 1):
             seconds = count * pace
-            each = np.floor(seconds / paces + ROUNDING_TOLERANCE)
-            enough = ((each * ranks).sum(axis=0) >= layers) & (each >= 1).all(axis=0)
+            layers_of_rank = np.floor(seconds / paces + ROUNDING_TOLERANCE)
+            enough = ((layers_of_rank * ranks).sum(axis=0) >= layers) & (layers_of_rank >= 1).all(axis=0)
             best = np.where(enough & (seconds < best), seconds, best)
     return np.minimum(np.floor(best / paces + ROUNDING_TOLERANCE), layers).astype(np.int64)
 
 
-def _alike(pp: Counts, layers: Counts) -> Iterator[Counts]:
-    """Row numbers with equal degree and equal split, together."""
-    _, kinds = np.unique(np.vstack([pp, layers]), axis=1, return_inverse=True)
-    kinds = kinds.reshape(-1)
-    for kind in range(kinds.max() + 1):
-        yield np.flatnonzero(kinds == kind)
+def _rows_with_equal_splits(pp: Counts, layers: Counts) -> Iterator[Counts]:
+    """Row numbers of each group of rows with equal degree and equal split."""
+    _, groups = np.unique(np.vstack([pp, layers]), axis=1, return_inverse=True)
+    groups = groups.reshape(-1)
+    for number in range(groups.max() + 1):
+        yield np.flatnonzero(groups == number)
 
 
-def _take(found: HeterogeneousPrices, rows: Counts, split: list[Priced], ranks: Counts, layers: Counts) -> None:
-    """Writes improvements into the columns of ``found``: the slowest group's time, and the fullest group's memory."""
+def _write_improvements(prices: HeterogeneousPrices, rows: Counts, split: list[Priced], ranks: Counts, layers: Counts) -> None:
+    """Writes improvements into the columns of ``prices``: the slowest group's time, and the memory of the group with the
+    largest share in use.
+    """
     steps = np.stack([item.step_seconds for item in split])
-    fill = np.stack([item.peak_memory_bytes / item.room_bytes for item in split])
-    slow, full, every = steps.argmax(axis=0), fill.argmax(axis=0), np.arange(len(rows))
-    fits = fill.max(axis=0) <= 1
-    gains = fits & ((steps.max(axis=0) < found.step_seconds[rows]) | ~found.fits_device[rows])
-    at = rows[gains]
+    filled = np.stack([item.peak_memory_bytes / item.room_bytes for item in split])
+    slowest, peak, columns = steps.argmax(axis=0), filled.argmax(axis=0), np.arange(len(rows))
+    fits = filled.max(axis=0) <= 1
+    gains = fits & ((steps.max(axis=0) < prices.step_seconds[rows]) | ~prices.fits_device[rows])
+    improved = rows[gains]
 
-    def of(columns: list[Floats], which: Counts) -> Floats:
-        chosen: Floats = np.stack(columns)[which, every][gains]
+    def select(values: list[Floats], index: Counts) -> Floats:
+        chosen: Floats = np.stack(values)[index, columns][gains]
         return chosen
 
-    for name, column in found.time.items():
-        column[at] = of([item.time[name] for item in split], slow)
-    for name, column in found.memory.items():
-        column[at] = of([item.memory[name] for item in split], full)
-    found.step_seconds[at] = of([item.step_seconds for item in split], slow)
-    found.communication_seconds[at] = of([item.communication_seconds for item in split], slow)
-    found.peak_memory_bytes[at] = of([item.peak_memory_bytes for item in split], full)
-    found.host_memory_bytes_per_node[at] = np.max([item.host_memory_bytes_per_node for item in split], axis=0)[gains]
-    found.capacities[at] = of([item.room_bytes for item in split], full)
-    found.ranks[:, at], found.layers[:, at] = ranks[:, gains], layers[:, gains]
+    for name, column in prices.time.items():
+        column[improved] = select([item.time[name] for item in split], slowest)
+    for name, column in prices.memory.items():
+        column[improved] = select([item.memory[name] for item in split], peak)
+    prices.step_seconds[improved] = select([item.step_seconds for item in split], slowest)
+    prices.communication_seconds[improved] = select([item.communication_seconds for item in split], slowest)
+    prices.peak_memory_bytes[improved] = select([item.peak_memory_bytes for item in split], peak)
+    prices.host_memory_bytes_per_node[improved] = np.max([item.host_memory_bytes_per_node for item in split], axis=0)[gains]
+    prices.capacities[improved] = select([item.room_bytes for item in split], peak)
+    prices.ranks[:, improved], prices.layers[:, improved] = ranks[:, gains], layers[:, gains]

@@ -29,10 +29,10 @@ def _states(c: MemoryContext, cluster: Cluster) -> Floats:
     compute type, unless they are stored in it or smaller, and the inputs of all layers for one round of micro-batches.
     """
     per, v = c.per, c.v
-    updated = (per.trained if per.frozen else 1.0) * (4.0 + per.gradient + per.optimizer)
-    held = updated + (per.stored if per.frozen else 0.0)
-    copies = c.model.parameters * v.dp_replicate / cluster.nodes
-    away = np.where(v.offload_all, held, np.where(v.offload_optimizer, updated, 0.0))
-    cast = per.gathered if per.stored > per.gathered else 0.0
-    waiting = np.where(v.streamed, c.model.layers * c.layer.input_bytes * v.round_batches, 0.0)
-    return copies * np.where(v.streamed, held + cast, away) + waiting
+    updated_states = (per.trained if per.frozen else 1.0) * (4.0 + per.gradient + per.optimizer)
+    all_states = updated_states + (per.stored if per.frozen else 0.0)
+    parameters_per_node = c.model.parameters * v.dp_replicate / cluster.nodes
+    offloaded = np.where(v.offload_all, all_states, np.where(v.offload_optimizer, updated_states, 0.0))
+    compute_copy = per.gathered if per.stored > per.gathered else 0.0
+    layer_inputs = np.where(v.streamed, c.model.layers * c.layer.input_bytes * v.round_batches, 0.0)
+    return parameters_per_node * np.where(v.streamed, all_states + compute_copy, offloaded) + layer_inputs

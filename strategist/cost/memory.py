@@ -27,7 +27,7 @@ def device_memory(stage: Stage, context: MemoryContext, slack: float, factor: fl
 
     ``slack`` is the allocator's share of the first GiB of transient memory, ``factor`` a calibration of that memory.
     """
-    parameters, timeline = _states(stage, context)
+    parameters, timeline = _states_and_timeline(stage, context)
     peak = peak_memory(timeline, factor)
     reserved = {"allocator": fragmentation(timeline, peak, slack), "cache": cached_blocks(timeline, peak, slack)}
     return {"parameters": parameters, "optimizer": timeline.optimizer, **peak, **reserved}
@@ -35,19 +35,19 @@ def device_memory(stage: Stage, context: MemoryContext, slack: float, factor: fl
 
 def memory_instants(stage: Stage, context: MemoryContext, slack: float, factor: float) -> dict[str, Parts]:
     """Bytes by part at each candidate peak, by its name, in the order of a step; the largest is that of ``device_memory``."""
-    parameters, timeline = _states(stage, context)
+    parameters, timeline = _states_and_timeline(stage, context)
     zero = np.zeros_like(context.v.tp)
     states = {"parameters": parameters, "optimizer": timeline.optimizer}
-    found = {}
-    for name, there in instants(timeline, factor).items():
-        parts = {part: there.get(part, zero) for part in ("gradients", *TRANSIENT_PARTS)}
-        found[name] = {**states, **parts, "allocator": fragmentation(timeline, parts, slack), "cache": zero}
-    return found
+    by_instant = {}
+    for name, peak in instants(timeline, factor).items():
+        parts = {part: peak.get(part, zero) for part in ("gradients", *TRANSIENT_PARTS)}
+        by_instant[name] = {**states, **parts, "allocator": fragmentation(timeline, parts, slack), "cache": zero}
+    return by_instant
 
 
 def kept_states(stage: Stage, context: MemoryContext) -> Floats:
     """Bytes of parameters and optimizer states that stay on the device throughout the step."""
-    parameters, timeline = _states(stage, context)
+    parameters, timeline = _states_and_timeline(stage, context)
     return parameters + timeline.optimizer
 
 
@@ -56,40 +56,47 @@ def needed_memory(parts: Parts) -> Floats:
     return total({name: part for name, part in parts.items() if name != "cache"})
 
 
-def _states(stage: Stage, c: MemoryContext) -> tuple[Floats, StageTimeline]:
+def _states_and_timeline(stage: Stage, c: MemoryContext) -> tuple[Floats, StageTimeline]:
     """Bytes of stored parameters, and a timeline with the gradients and optimizer states that stay on the device between passes of
     layers.
 
     Gradients are those of all stages, and separately those present when the first of stages that run one by one begins its backward
-    pass: the last stage has its own gradients unsharded, beside shards of the others.
+    pass: the last stage has its own gradients unsharded, in addition to shards of the others.
     """
     per, traits, v, local = c.per, c.traits, c.v, local_parameters(stage, c)
     on_host = v.offload_all | v.streamed
-    away = {"all": on_host, "optimizer": on_host | v.offload_optimizer, "never": v.streamed}[traits.gradients_on_host]
-    cut = v.fsdp_ranks * v.tp
-    stored = (stage.layers * (stage.dense + stage.expert) * per.stored + stage.ends * per.embedding) / cut
+    gradients_on_host = {"all": on_host, "optimizer": on_host | v.offload_optimizer, "never": v.streamed}[traits.gradients_on_host]
+    shards = v.fsdp_ranks * v.tp
+    stored = (stage.layers * (stage.dense + stage.expert) * per.stored + stage.ends * per.embedding) / shards
     stored = stored + stage.layers * stage.repeated(v) * per.stored / v.fsdp_ranks
     stored = np.where(c.frozen_whole, (local.stage - local.root) * per.stored + local.root * per.embedding, stored)
     trained = local.shard * (per.trained if per.frozen else 1.0)
     adapters = trained * (4.0 if per.frozen else 0.0)
-    # Postponed gradients wait unsharded; reduced ones lie beside them only layer by layer.
+    # Gradients under no_sync stay unsharded; reduced ones are allocated layer by layer.
     fsdp = (~v.ddp & (v.fsdp_ranks * v.dp_replicate > 1)) | v.offload_all
-    waiting = v.no_sync & fsdp if traits.parameters == "copies" else v.no_sync & (v.accumulation > 1) & fsdp
-    each = (per.gradient if traits.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
-    reduced, root, whole = np.where(away, 0.0, trained * per.gradient), local.root * each, local.stage * each
-    apart = v.sequential_backward if traits.parameters == "shards" else np.zeros_like(v.sequential_backward)
-    own = (whole - root) / v.virtual_stages
-    last = own + np.where(stage.has_head > 0, 0.0, root) + (1 - 1 / v.virtual_stages) * reduced
-    first = np.where(waiting, own + np.where(stage.has_head > 0, root, 0.0), reduced / v.virtual_stages)
-    gradients = np.where(waiting, np.where(apart, last, whole), reduced)
-    early = v.update_at_once & ~away & (v.accumulation == 1)  # several are summed up first
-    gradients = np.where(early, gradients / np.maximum(stage.layers, 1.0), gradients)
-    gradients = gradients + np.where(v.low_rank_hook, local.stage * 4.0, 0.0)  # PowerSGD remembers what it left out
+    unsharded = v.no_sync & fsdp if traits.parameters == "copies" else v.no_sync & (v.accumulation > 1) & fsdp
+    gradient_bytes = (per.gradient if traits.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
+    reduced_gradients = np.where(gradients_on_host, 0.0, trained * per.gradient)
+    root_gradients, all_gradients = local.root * gradient_bytes, local.stage * gradient_bytes
+    sequential = v.sequential_backward if traits.parameters == "shards" else np.zeros_like(v.sequential_backward)
+    stage_gradients = (all_gradients - root_gradients) / v.virtual_stages
+    at_last_stage = (
+        stage_gradients + np.where(stage.has_head > 0, 0.0, root_gradients) + (1 - 1 / v.virtual_stages) * reduced_gradients
+    )
+    at_first_stage = np.where(
+        unsharded, stage_gradients + np.where(stage.has_head > 0, root_gradients, 0.0), reduced_gradients / v.virtual_stages
+    )
+    gradients = np.where(unsharded, np.where(sequential, at_last_stage, all_gradients), reduced_gradients)
+    updated_in_backward = (
+        v.update_at_once & ~gradients_on_host & (v.accumulation == 1)
+    )  # several micro-batches are accumulated first
+    gradients = np.where(updated_in_backward, gradients / np.maximum(stage.layers, 1.0), gradients)
+    gradients = gradients + np.where(v.low_rank_hook, local.stage * 4.0, 0.0)  # error feedback of PowerSGD
     timeline = StageTimeline(
         stage=stage,
         context=c,
         gradients=gradients,
-        first_gradients=np.where(apart, first, gradients),
+        first_gradients=np.where(sequential, at_first_stage, gradients),
         optimizer=np.where(on_host | v.offload_optimizer, 0.0, trained * per.optimizer),
     )
     return np.where(on_host, 0.0, stored + adapters), timeline

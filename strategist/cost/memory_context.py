@@ -52,9 +52,9 @@ class MemoryContext:
         what an update changes (ZeRO-1 and ZeRO-2, arXiv 1910.02054, section 5), unless parameters themselves are sharded.
         """
         v = self.v
-        whole: Mask = ~(v.reshard | v.reshard_subgroup | v.streamed | v.offload_all)
-        held = self.traits.parameters == "copies" or self.traits.whole_base
-        return whole if self.per.frozen and held else np.zeros_like(whole)
+        unsharded: Mask = ~(v.reshard | v.reshard_subgroup | v.streamed | v.offload_all)
+        holds_whole_base = self.traits.parameters == "copies" or self.traits.whole_base
+        return unsharded if self.per.frozen and holds_whole_base else np.zeros_like(unsharded)
 
 
 def memory_context(model: ModelShape, workload: Workload, stack: Stack, work: Work, v: View) -> MemoryContext:

@@ -55,8 +55,8 @@ def state_bytes(model: ModelShape, workload: Workload, stack: Stack = NATIVE) ->
         gradient = 4.0 if workload.precision == "fp32" else stack.gradient_bytes
         return StateBytes(stored=4.0, embedding=4.0, gradient=gradient, optimizer=optimizer, gathered=gathered, trained=1.0)
     base = max(compute, stack.memory_traits.frozen_bytes)
-    plain = stack.memory_traits.frozen_bytes if compute < 4 else base
-    stored = NF4_BYTES if workload.train == "qlora" else plain
+    unquantized = stack.memory_traits.frozen_bytes if compute < 4 else base
+    stored = NF4_BYTES if workload.train == "qlora" else unquantized
     share = lora_parameters(model, workload.lora_rank, stack.adapters) / model.parameters
     return StateBytes(stored=stored, embedding=base, gradient=4.0, optimizer=optimizer, gathered=gathered, trained=share)
 
@@ -68,10 +68,10 @@ def lora_parameters(model: ModelShape, rank: int, adapters: str = "all") -> int:
     if adapters == "query_value" and model.mla is None:
         return rank * model.layers * (2 * model.hidden_size + (model.heads + model.kv_heads) * model.head_size)
     if adapters != "all":
-        return rank * model.layers * _attention_ends(model)
+        return rank * model.layers * _attention_widths(model)
     h, shared = model.hidden_size, model.moe.expert_ffn_size * model.moe.shared_experts if model.moe else 0
-    dense, beside = (model.ffn_matrices * (h + width) if width else 0 for width in (model.ffn_size, shared))
-    return rank * (model.layers * _attention_ends(model) + model.dense_layers * dense + model.moe_layers * beside)
+    dense, shared_experts = (model.ffn_matrices * (h + width) if width else 0 for width in (model.ffn_size, shared))
+    return rank * (model.layers * _attention_widths(model) + model.dense_layers * dense + model.moe_layers * shared_experts)
 
 
 def adapter_inputs(model: ModelShape, adapters: str = "all") -> float:
@@ -83,11 +83,11 @@ def adapter_inputs(model: ModelShape, adapters: str = "all") -> float:
     if adapters != "all":
         return float(attention)
     shared = model.moe.expert_ffn_size * model.moe.shared_experts if model.moe else 0
-    dense, beside = ((model.ffn_matrices - 1) * h + width if width else 0 for width in (model.ffn_size, shared))
-    return attention + (model.dense_layers * dense + model.moe_layers * beside) / model.layers
+    dense, shared_experts = ((model.ffn_matrices - 1) * h + width if width else 0 for width in (model.ffn_size, shared))
+    return attention + (model.dense_layers * dense + model.moe_layers * shared_experts) / model.layers
 
 
-def _attention_ends(model: ModelShape) -> int:
+def _attention_widths(model: ModelShape) -> int:
     """Sum of the input and output widths of one layer's attention linears."""
     h = model.hidden_size
     if model.mla is None:
@@ -160,63 +160,63 @@ class Stage:
         return self.parameters / (v.fsdp_ranks * v.tp) + self.layers * self.repeated(v) / v.fsdp_ranks
 
 
-def stacked(several: Sequence[Stage]) -> Stage:
+def stacked(items: Sequence[Stage]) -> Stage:
     """Stages of one model as rows of matrices, so that a formula is computed once for all of them."""
-    shape = several[0].layers.shape
-    found: dict[str, Any] = {}
-    for name in vars(several[0]):
-        values = [getattr(stage, name) for stage in several]
-        found[name] = np.stack([np.broadcast_to(value, shape) for value in values]) if any(map(np.ndim, values)) else values[0]
-    return Stage(**found)
+    shape = items[0].layers.shape
+    fields: dict[str, Any] = {}
+    for name in vars(items[0]):
+        values = [getattr(stage, name) for stage in items]
+        fields[name] = np.stack([np.broadcast_to(value, shape) for value in values]) if any(map(np.ndim, values)) else values[0]
+    return Stage(**fields)
 
 
 def stages(model: ModelShape, v: View, traits: MemoryTraits = TORCH_MEMORY_TRAITS) -> tuple[Stage, Stage]:
     """The first stage, with the embedding and the most layers and micro-batches, and the last, with the head.
 
     In flight on the first stage: 1F1B holds pp micro-batches, GPipe all; interleaving adds (pp - 1) / virtual stages
-    (arXiv 2205.05198, section 4.2.3; arXiv 2104.04473, section 2.2), on the last stage's rank (virtual stages - 1) x pp + 1 pieces
+    (arXiv 2205.05198, section 4.2.3; arXiv 2104.04473, section 2.2), on the last stage's rank (virtual stages - 1) x pp + 1 stages
     of one. In a V all ranks hold pp, DualPipe one more (arXiv 2401.10241, section 6; arXiv 2412.19437, table 2), and the first rank
-    both ends. A schedule that goes back only when all micro-batches are through keeps what the losses of all of them need.
+    both ends. A schedule whose backward passes follow all forward passes keeps what the losses of all micro-batches need.
     """
     expert = model.moe_layers * (model.moe.experts * model.expert_parameters if model.moe else 0) / model.layers
     dense = model.dense_layers * model.dense_layer_parameters + model.moe_layers * model.moe_layer_shared_parameters
-    whole = model.moe_layers * model.shared_expert_parameters / model.layers if traits.whole_shared_experts else 0.0
+    unsharded = model.moe_layers * model.shared_expert_parameters / model.layers if traits.whole_shared_experts else 0.0
     head = model.vocab_size * model.hidden_size
-    single = v.pp == 1
-    waiting = np.where(v.looped, v.pp + (v.pp - 1) / v.virtual_stages, v.pp + np.where(v.dual_pipe, 1.0, 0.0))
-    both_ends = single | v.v_shaped
-    losses = np.where(~single & v.breadth_first, v.accumulation, 1.0)
-    fewest = np.where(v.looped, np.minimum(v.pp + (1 - v.pp) / v.virtual_stages, v.accumulation), 1.0)
-    most, least = _layers_of_ends(model, v, traits)
-    recomputed = _recomputed_share(most, model, v), _recomputed_share(least, model, v, last=True)
+    no_pipeline = v.pp == 1
+    in_flight = np.where(v.looped, v.pp + (v.pp - 1) / v.virtual_stages, v.pp + np.where(v.dual_pipe, 1.0, 0.0))
+    both_ends = no_pipeline | v.v_shaped
+    losses = np.where(~no_pipeline & v.breadth_first, v.accumulation, 1.0)
+    last_in_flight = np.where(v.looped, np.minimum(v.pp + (1 - v.pp) / v.virtual_stages, v.accumulation), 1.0)
+    first_layers, last_layers = _first_and_last_layers(model, v, traits)
+    recomputed = _recomputed_share(first_layers, model, v), _recomputed_share(last_layers, model, v, last=True)
     first = Stage(
-        layers=most,
+        layers=first_layers,
         dense=dense / model.layers,
-        unsharded=whole,
+        unsharded=unsharded,
         expert=expert,
-        ends=model.embedding_parameters + np.where(single, model.head_parameters, np.where(v.v_shaped, float(head), 0.0)),
-        tied=np.where(single & model.tied_embeddings, float(head), 0.0),
+        ends=model.embedding_parameters + np.where(no_pipeline, model.head_parameters, np.where(v.v_shaped, float(head), 0.0)),
+        tied=np.where(no_pipeline & model.tied_embeddings, float(head), 0.0),
         has_head=both_ends.astype(np.float64),
-        in_flight=np.where(single, 1.0, np.where(v.breadth_first, v.accumulation, np.minimum(waiting, v.accumulation))),
+        in_flight=np.where(no_pipeline, 1.0, np.where(v.breadth_first, v.accumulation, np.minimum(in_flight, v.accumulation))),
         losses_in_flight=losses,
         recomputed_share=recomputed[0],
         weight_pass_share=1 - 1 / v.virtual_stages,
     )
-    first = replace(first, outputs=np.where(single, 0.0, first.in_flight * v.virtual_stages - v.v_shaped))
+    first = replace(first, outputs=np.where(no_pipeline, 0.0, first.in_flight * v.virtual_stages - v.v_shaped))
     last = Stage(
-        layers=least,
+        layers=last_layers,
         dense=dense / model.layers,
-        unsharded=whole,
+        unsharded=unsharded,
         expert=expert,
-        ends=np.where(single, first.ends, np.where(v.v_shaped, 0.0, float(head))),
+        ends=np.where(no_pipeline, first.ends, np.where(v.v_shaped, 0.0, float(head))),
         tied=first.tied,
         has_head=(~v.v_shaped).astype(np.float64),
-        in_flight=np.where(v.v_shaped, first.in_flight, np.where(~single & v.breadth_first, v.accumulation, fewest)),
+        in_flight=np.where(v.v_shaped, first.in_flight, np.where(~no_pipeline & v.breadth_first, v.accumulation, last_in_flight)),
         losses_in_flight=losses,
         recomputed_share=recomputed[1],
     )
-    last = replace(last, outputs=np.where(single | (v.virtual_stages == 1), 0.0, last.in_flight * v.virtual_stages - 1))
-    return _dealt(first, model, v), _dealt(last, model, v)
+    last = replace(last, outputs=np.where(no_pipeline | (v.virtual_stages == 1), 0.0, last.in_flight * v.virtual_stages - 1))
+    return _with_streaming(first, model, v), _with_streaming(last, model, v)
 
 
 def _recomputed_share(layers: Floats, model: ModelShape, v: View, *, last: bool = False) -> Floats:
@@ -227,16 +227,17 @@ def _recomputed_share(layers: Floats, model: ModelShape, v: View, *, last: bool 
     recomputed layer, another stage one less. In V-shaped schedules nearly all layers in flight of the first rank are of the
     first stage.
     """
-    each = np.maximum(np.floor(layers / v.virtual_stages), 1.0)
-    from_even, of_last = np.ceil(each / 2) / each, (np.ceil(model.layers / 2) - np.ceil((model.layers - each) / 2)) / each
+    layers_per_stage = np.maximum(np.floor(layers / v.virtual_stages), 1.0)
+    from_even = np.ceil(layers_per_stage / 2) / layers_per_stage
+    of_last = (np.ceil(model.layers / 2) - np.ceil((model.layers - layers_per_stage) / 2)) / layers_per_stage
     if last:
-        dealt = np.where(v.pp % 2 == 0, np.floor(each / 2) / each, 0.5)
-        return np.where(v.looped, dealt, np.where(v.v_shaped, 0.5, of_last))
-    in_v = ((2 * v.pp - 1) * from_even + of_last) / (2 * v.pp)
-    return np.where(v.looped & (v.pp % 2 == 1), 0.5, np.where(v.v_shaped, in_v, from_even))
+        looped_share = np.where(v.pp % 2 == 0, np.floor(layers_per_stage / 2) / layers_per_stage, 0.5)
+        return np.where(v.looped, looped_share, np.where(v.v_shaped, 0.5, of_last))
+    v_shaped_share = ((2 * v.pp - 1) * from_even + of_last) / (2 * v.pp)
+    return np.where(v.looped & (v.pp % 2 == 1), 0.5, np.where(v.v_shaped, v_shaped_share, from_even))
 
 
-def _dealt(stage: Stage, model: ModelShape, v: View) -> Stage:
+def _with_streaming(stage: Stage, model: ModelShape, v: View) -> Stage:
     """The stage with streaming applied: layers, embedding and head are assigned to devices in turn, so each device has an equal
     share. A device holds the activations of the current micro-batch and of one that is being copied; the others wait in host
     memory.
@@ -254,7 +255,7 @@ def _dealt(stage: Stage, model: ModelShape, v: View) -> Stage:
     )
 
 
-def _layers_of_ends(model: ModelShape, v: View, traits: MemoryTraits) -> tuple[Floats, Floats]:
+def _first_and_last_layers(model: ModelShape, v: View, traits: MemoryTraits) -> tuple[Floats, Floats]:
     """Number of layers of the first and of the last stage. If split by parameters, a stage ends with the layer that exceeds its
     share of all layers and the head (nanotron, ``parallel/pipeline_parallel`` and ``trainer._init_model``).
     """

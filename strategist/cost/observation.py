@@ -24,7 +24,7 @@ from strategist.expr.columns import Columns, row_of, table
 class Observation:
     """One measured candidate; None for what was not measured.
 
-    peak_memory_bytes: tensors on the fullest device.
+    peak_memory_bytes: tensors on the device with the highest peak.
     weight: weight of its error in a fit.
     out_of_memory: whether it ran out of memory.
     exposed_comm_ratio: share of the step in which only collectives ran.
@@ -47,7 +47,7 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Observations that share everything but their candidates and batches; ``members`` are their places among all observations.
+    """Observations that share everything but their candidates and batches; ``members`` are their indices among all observations.
 
     The number of micro-batches belongs to the candidate, so seconds and bytes are right; figures per token are not.
     """
@@ -85,8 +85,8 @@ def tables(observations: Sequence[Observation]) -> tuple[Table, ...]:
     """Groups observations by what their prices share."""
     groups: dict[str, list[int]] = {}
     for index, item in enumerate(observations):
-        alike = replace(item.workload, global_batch=1)
-        groups.setdefault(repr((item.model, item.cluster, alike, item.stack, item.alone)), []).append(index)
+        workload = replace(item.workload, global_batch=1)
+        groups.setdefault(repr((item.model, item.cluster, workload, item.stack, item.alone)), []).append(index)
     return tuple(
         Table(
             like=observations[members[0]],

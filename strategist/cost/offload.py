@@ -60,26 +60,26 @@ def offload_bytes(
     them over the link while it writes the previous ones back.
     """
     trained = per.trained if per.frozen else 1.0
-    load, gradient = np.where(v.offload_all, shard * per.stored, 0.0), shard * trained * per.gradient
-    streams = v.rounds * stage * (2 * per.gathered + trained * per.gradient)
-    away, on_device = v.offload_all | v.offload_optimizer | v.streamed, stack.offloaded_update == "device"
-    moved = _moved_beside_update(per, workload, stack, v)
-    held = trained * (4.0 + per.gradient + per.optimizer + COUNTED_SHARE * moved)
-    around = np.where(v.offload_optimizer, shard * trained * (per.gradient + 4.0), 0.0)
+    loaded, gradient = np.where(v.offload_all, shard * per.stored, 0.0), shard * trained * per.gradient
+    streamed_bytes = v.rounds * stage * (2 * per.gathered + trained * per.gradient)
+    offloaded, on_device = v.offload_all | v.offload_optimizer | v.streamed, stack.offloaded_update == "device"
+    preparation_bytes = _update_preparation_bytes(per, workload, stack, v)
+    update_bytes = trained * (4.0 + per.gradient + per.optimizer + COUNTED_SHARE * preparation_bytes)
+    around_update = np.where(v.offload_optimizer, shard * trained * (per.gradient + 4.0), 0.0)
     if on_device:
-        around = np.where(away, shard * trained * (min(per.stored, 4.0) + per.optimizer), 0.0)
+        around_update = np.where(offloaded, shard * trained * (min(per.stored, 4.0) + per.optimizer), 0.0)
     return OffloadBytes(
-        forward=load,
-        backward=np.where(v.reshard | v.reshard_subgroup, load, 0.0) + np.where(v.offload_all & ~v.no_sync, gradient, 0.0),
-        per_step=np.where(v.streamed, streams, np.where(v.offload_all & v.no_sync, gradient, 0.0)),
-        around_update=around,
-        updated=np.where(away & ~on_device, np.where(v.streamed, stage, shard) * gpus_per_node * held, 0.0),
+        forward=loaded,
+        backward=np.where(v.reshard | v.reshard_subgroup, loaded, 0.0) + np.where(v.offload_all & ~v.no_sync, gradient, 0.0),
+        per_step=np.where(v.streamed, streamed_bytes, np.where(v.offload_all & v.no_sync, gradient, 0.0)),
+        around_update=around_update,
+        updated=np.where(offloaded & ~on_device, np.where(v.streamed, stage, shard) * gpus_per_node * update_bytes, 0.0),
     )
 
 
-def _moved_beside_update(per: StateBytes, workload: Workload, stack: Stack, v: View) -> Floats:
-    """Bytes moved in host memory per parameter beside the update: accumulation of gradients, their norm if devices hold none,
-    their clipping, and the copy in the compute type that streamed stages transfer.
+def _update_preparation_bytes(per: StateBytes, workload: Workload, stack: Stack, v: View) -> Floats:
+    """Bytes moved in host memory per parameter before and after the update: accumulation of gradients, their norm if devices hold
+    none, their clipping, and the copy in the compute type that streamed stages transfer.
     """
     reductions = np.where(v.no_sync, 1.0, v.accumulation)
     adding = np.where(v.offload_all, (reductions - 1) * ADDING_BYTES, 0.0)
@@ -88,15 +88,15 @@ def _moved_beside_update(per: StateBytes, workload: Workload, stack: Stack, v: V
     return adding + (norm + scaling_passes(workload, stack, v)) * per.gradient + np.where(v.streamed, cast, 0.0)
 
 
-def offload_seconds(sent: OffloadBytes, rates: Rates, v: View) -> OffloadSeconds:
+def offload_seconds(traffic: OffloadBytes, rates: Rates, v: View) -> OffloadSeconds:
     """Seconds at the rates of the host link and of the hosts. An asynchronous update runs beside the copies of streamed stages."""
     rate = rates.host_bytes_per_second
-    update = sent.updated / rates.host_optimizer_bytes_per_second + sent.around_update / rate
-    once = sent.per_step / rate
+    update = traffic.updated / rates.host_optimizer_bytes_per_second + traffic.around_update / rate
+    per_step = traffic.per_step / rate
     return OffloadSeconds(
-        forward=sent.forward / rate,
-        backward=sent.backward / rate,
-        per_step=np.where(v.streamed & v.async_optimizer_step, np.maximum(once, update), once),
+        forward=traffic.forward / rate,
+        backward=traffic.backward / rate,
+        per_step=np.where(v.streamed & v.async_optimizer_step, np.maximum(per_step, update), per_step),
         update=np.where(v.async_optimizer_step, 0.0, update),
     )
 

@@ -53,7 +53,9 @@ def update_matmuls(model: ModelShape, stage: Stage, workload: Workload, stack: S
     matrices = muon_matrices(model, workload)
     flops = sum(count * newton_schulz_flops(rows, columns) for count, rows, columns in matrices)
     ranks = np.ones_like(v.tp) if stack.family == "torch" else v.fsdp_ranks * v.tp
-    size = max(flops / (3 * NEWTON_SCHULZ_STEPS * max(sum(count for count, *_ in matrices), 1.0)), 1.0)
-    efficiency = interpolate(np.full_like(ranks, size, dtype=np.float64), device.matmul.points)
+    matmul_flops = max(flops / (3 * NEWTON_SCHULZ_STEPS * max(sum(count for count, *_ in matrices), 1.0)), 1.0)
+    efficiency = interpolate(np.full_like(ranks, matmul_flops, dtype=np.float64), device.matmul.points)
     peak = device.peak("bf16")
-    return Matmuls(flops=stage.layers * flops / ranks, peak_flops=peak, size=np.full_like(efficiency, size), efficiency=efficiency)
+    return Matmuls(
+        flops=stage.layers * flops / ranks, peak_flops=peak, size=np.full_like(efficiency, matmul_flops), efficiency=efficiency
+    )

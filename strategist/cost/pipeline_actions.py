@@ -54,20 +54,20 @@ def actions(pipeline: Pipeline) -> tuple[Actions, ...]:
     Orders are those of torch 2.13's schedules. An overlapped forward and backward runs one after the other, because no function for
     both is registered; without overlap ``Schedule1F1B`` follows its step function, which differs from its printed table.
     """
-    one_rank = _SCHEDULES[pipeline.schedule]
-    return tuple(one_rank(pipeline, rank) for rank in range(pipeline.pp))
+    rank_actions = _SCHEDULES[pipeline.schedule]
+    return tuple(rank_actions(pipeline, rank) for rank in range(pipeline.pp))
 
 
 def _gpipe(p: Pipeline, rank: int) -> Actions:
-    every = range(p.micro_batches)
-    return [*(Action(F, rank, i) for i in every), *(Action(B, rank, i) for i in every)]
+    micro_batches = range(p.micro_batches)
+    return [*(Action(F, rank, i) for i in micro_batches), *(Action(B, rank, i) for i in micro_batches)]
 
 
 def _1f1b(p: Pipeline, rank: int) -> Actions:
     forwards = [Action(F, rank, i) for i in range(p.micro_batches)]
     backwards = [Action(B, rank, i) for i in range(p.micro_batches)]
-    warm = min(p.micro_batches, p.pp - rank) - 1
-    return [*forwards[:warm], *_in_turn(forwards[warm:], backwards), *backwards[len(forwards) - warm :]]
+    warm_up = min(p.micro_batches, p.pp - rank) - 1
+    return [*forwards[:warm_up], *_alternated(forwards[warm_up:], backwards), *backwards[len(forwards) - warm_up :]]
 
 
 def _looped_bfs(p: Pipeline, rank: int) -> Actions:
@@ -77,27 +77,27 @@ def _looped_bfs(p: Pipeline, rank: int) -> Actions:
 
 
 def _interleaved_1f1b(p: Pipeline, rank: int) -> Actions:
-    warm = _warm_up(p, 2 * (p.pp - 1 - rank))
+    warm_up = _warm_up(p, 2 * (p.pp - 1 - rank))
     forwards, backwards = _rounds(p, rank, F), _rounds(p, rank, B)
-    return [*forwards[:warm], *_in_turn(forwards[warm:], backwards), *backwards[len(forwards) - warm :]]
+    return [*forwards[:warm_up], *_alternated(forwards[warm_up:], backwards), *backwards[len(forwards) - warm_up :]]
 
 
 def _interleaved_zero_bubble(p: Pipeline, rank: int) -> Actions:
     """Interleaved 1F1B with half the warm-up; gradients of weights follow ``rank`` gradients of inputs later."""
-    warm = _warm_up(p, p.pp - 1 - rank)
+    warm_up = _warm_up(p, p.pp - 1 - rank)
     forwards, backwards, weights = (_rounds(p, rank, kind) for kind in (F, I, W))
-    order = forwards[:warm]
+    order = forwards[:warm_up]
     for i, backward in enumerate(backwards):
-        order += forwards[warm + i : warm + i + 1]
+        order += forwards[warm_up + i : warm_up + i + 1]
         order.append(backward)
         if i >= rank:
             order.append(weights[i - rank])
     return order + weights[len(weights) - rank :] if rank else order
 
 
-def _warm_up(p: Pipeline, ahead: int) -> int:
-    """Number of forward passes before the first backward pass: ``ahead`` more than on the last rank."""
-    return min((p.virtual_stages - 1) * _per_round(p) + ahead, p.micro_batches * p.virtual_stages)
+def _warm_up(p: Pipeline, extra: int) -> int:
+    """Number of forward passes before the first backward pass: ``extra`` more than on the last rank."""
+    return min((p.virtual_stages - 1) * _per_round(p) + extra, p.micro_batches * p.virtual_stages)
 
 
 def _per_round(p: Pipeline) -> int:
@@ -107,20 +107,20 @@ def _per_round(p: Pipeline) -> int:
 def _rounds(p: Pipeline, rank: int, kind: Kind) -> Actions:
     """All actions of a kind: a round of micro-batches on the rank's first stage, then on its second; backward from its last."""
     size, order = _per_round(p), []
-    locals_ = range(p.virtual_stages) if kind is F else range(p.virtual_stages - 1, -1, -1)
+    local_stages = range(p.virtual_stages) if kind is F else range(p.virtual_stages - 1, -1, -1)
     for begin in range(0, p.micro_batches, size):
-        for local in locals_:
-            order += [Action(kind, local * p.pp + rank, i) for i in range(begin, begin + size)]
+        for local_stage in local_stages:
+            order += [Action(kind, local_stage * p.pp + rank, i) for i in range(begin, begin + size)]
     return order
 
 
-def _in_turn(forwards: Actions, backwards: Actions) -> Iterator[Action]:
+def _alternated(forwards: Actions, backwards: Actions) -> Iterator[Action]:
     """Alternates forward and backward passes while there are forward passes."""
     for pair in zip(forwards, backwards, strict=False):
         yield from pair
 
 
-class _Counted:
+class _OrderBuilder:
     """Builds an order; micro-batches count up by stage and kind, and a full backward pass counts as both its halves."""
 
     def __init__(self) -> None:
@@ -151,65 +151,65 @@ class _Counted:
 
 
 def _zbv_zero_bubble(p: Pipeline, rank: int) -> Actions:
-    """ZB-V (arXiv 2401.10241, section 6), made for at least 2 pp - 1 micro-batches and cut to those there are."""
+    """ZB-V (arXiv 2401.10241, section 6), built for at least 2 pp - 1 micro-batches and reduced to the given number."""
     micro_batches = max(2 * p.pp - 1, p.micro_batches)
-    made, down, up = _Counted(), rank, p.stages - 1 - rank
+    builder, down, up = _OrderBuilder(), rank, p.stages - 1 - rank
     for _ in range(2 * (p.pp - rank) - 1):
-        made.add(F, down)
+        builder.add(F, down)
     for _ in range(rank):
-        made.add(F, up)
-        made.add(F, down)
+        builder.add(F, up)
+        builder.add(F, down)
     for _ in range(p.pp - rank):
         for kind in (F, I, W):
-            made.add(kind, up)
-    while made.count(F, up) < made.count(F, down) or made.count(F, down) < micro_batches:
-        if made.count(F, down) < micro_batches:
-            made.add(F, down)
-        made.add(I, down)
-        made.add(W, down)
+            builder.add(kind, up)
+    while builder.count(F, up) < builder.count(F, down) or builder.count(F, down) < micro_batches:
+        if builder.count(F, down) < micro_batches:
+            builder.add(F, down)
+        builder.add(I, down)
+        builder.add(W, down)
         for kind in (F, I, W):
-            made.add(kind, up)
+            builder.add(kind, up)
     for _ in range(rank):
-        made.add(I, down)
-        made.add(I, up)
+        builder.add(I, down)
+        builder.add(I, up)
     for _ in range(p.pp - rank):
-        made.add(I, down)
-        made.add(W, down)
+        builder.add(I, down)
+        builder.add(W, down)
     for stage in (up, down):
-        for _ in range(made.count(I, stage) - made.count(W, stage)):
-            made.add(W, stage)
-    return [action for action in made.order if action.micro_batch < p.micro_batches]
+        for _ in range(builder.count(I, stage) - builder.count(W, stage)):
+            builder.add(W, stage)
+    return [action for action in builder.order if action.micro_batch < p.micro_batches]
 
 
 def _dual_pipe_v(p: Pipeline, rank: int) -> Actions:
     """DualPipe cut in half (arXiv 2412.19437, section 3.2.1), in the eight steps of torch's schedule."""
-    made, down, up = _Counted(), rank, p.stages - 1 - rank
+    builder, down, up = _OrderBuilder(), rank, p.stages - 1 - rank
     before, after = rank + 1, p.pp - 1 - rank
     for _ in range(2 * after):
-        made.add(F, down)
+        builder.add(F, down)
     for _ in range(before):
-        made.add(F, down)
-        made.add(F, up)
+        builder.add(F, down)
+        builder.add(F, up)
     for _ in range(after):
-        made.add(I, up)
-        made.add_weights()
-        made.add(F, up)
+        builder.add(I, up)
+        builder.add_weights()
+        builder.add(F, up)
     for _ in range(p.micro_batches - 2 * p.pp + before):
-        made.add_both(down, up)
-        made.add_both(up, down)
+        builder.add_both(down, up)
+        builder.add_both(up, down)
     for _ in range(after):
-        made.add(B, up)
-        made.add_both(up, down)
+        builder.add(B, up)
+        builder.add_both(up, down)
     for half in range(2 * before):  # from the middle on, gradients of weights wait
-        made.add(_late(half, rank), down if half % 2 else up)
+        builder.add(_last_backward_kind(half, rank), down if half % 2 else up)
     for _ in range(after):
-        made.add_weights()
-        made.add(I, down)
-    made.add_weights(before)
-    return made.order
+        builder.add_weights()
+        builder.add(I, down)
+    builder.add_weights(before)
+    return builder.order
 
 
-def _late(half: int, rank: int) -> Kind:
+def _last_backward_kind(half: int, rank: int) -> Kind:
     """Kind of backward pass in the last part of DualPipeV: full until the middle, which lies one half later on even ranks."""
     middle = 2 * ((rank + 1) // 2) + (rank + 1) % 2
     return I if half >= middle else B

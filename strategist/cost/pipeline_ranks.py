@@ -28,37 +28,37 @@ def rank_memory(
     workload: Workload,
     columns: Columns,
     calibration: Calibration,
-    found: Simulated,
+    simulation: Simulated,
     stack: Stack = NATIVE,
 ) -> tuple[RankMemory, ...]:
-    """Memory of each rank, first to last, equal neighbours together: with the layers of each stage, and micro-batches in flight
+    """Memory of each rank, first to last, equal neighbours grouped: with the layers of each stage, and micro-batches in flight
     as simulated.
     """
     priced, v = price(model, cluster, workload, columns, calibration, stack), view(columns, workload)
-    pipeline, waiting = found.timeline.graph.pipeline, found.timeline.waiting().micro_batches
+    pipeline, in_flight = simulation.timeline.graph.pipeline, simulation.timeline.waiting().micro_batches
     layers = [0] * pipeline.pp
-    for stage, held in enumerate(found.layers[0]):
-        layers[pipeline.rank_of(stage)] += int(held)
+    for stage, stage_layers in enumerate(simulation.layers[0]):
+        layers[pipeline.rank_of(stage)] += int(stage_layers)
     memory = [_parts(priced.first_stage)]
     for rank in range(1, pipeline.pp - 1):
-        memory.append(_middle_rank(model, cluster, workload, v, calibration, stack, layers[rank], float(waiting[rank])))
+        memory.append(_middle_rank(model, cluster, workload, v, calibration, stack, layers[rank], float(in_flight[rank])))
     memory += [_parts(priced.last_stage)] if pipeline.pp > 1 else []
-    alike = groupby(range(pipeline.pp), key=lambda rank: (layers[rank], memory[rank]))
-    return tuple(RankMemory(ranks=tuple(ranks), layers=count, memory=parts) for (count, parts), ranks in alike)
+    equal_ranks = groupby(range(pipeline.pp), key=lambda rank: (layers[rank], memory[rank]))
+    return tuple(RankMemory(ranks=tuple(ranks), layers=count, memory=parts) for (count, parts), ranks in equal_ranks)
 
 
 def step_memory(
     model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack = NATIVE
 ) -> tuple[Instant, ...]:
-    """Memory of the fuller of the first and the last rank at each candidate peak of a step, in order."""
+    """Memory of the first or the last rank, the one with the higher peak, at each candidate peak of a step, in order."""
     v = view(columns, workload)
     context = memory_context(model, workload, stack, _work(model, cluster, workload, stack, v), v)
-    ends = [
+    ranks = [
         memory_instants(stage, context, cluster.device.allocator_slack, calibration.memory)
         for stage in stages(model, v, stack.memory_traits)
     ]
-    fullest = max(ends, key=lambda instants: max(float(needed_memory(parts)[0]) for parts in instants.values()))
-    return tuple(Instant(name=name.replace("_", " "), memory=_parts(parts)) for name, parts in fullest.items())
+    peak_rank = max(ranks, key=lambda instants: max(float(needed_memory(parts)[0]) for parts in instants.values()))
+    return tuple(Instant(name=name.replace("_", " "), memory=_parts(parts)) for name, parts in peak_rank.items())
 
 
 def _work(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View) -> Work:

@@ -136,4 +136,4 @@ def test_shipped_factors_respect_hardware_limits(item: FittedTo, device: str) ->
     assert efficiency(box, own).max() <= 1
     assert max(reached.attention_efficiency, reached.memory_efficiency) <= 1
     for name, factor in STACK_FACTORS.items():
-        assert factor.least <= getattr(own, name) <= factor.most
+        assert factor.minimum <= getattr(own, name) <= factor.maximum
