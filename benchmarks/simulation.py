@@ -24,7 +24,7 @@ def costs(pipeline: Pipeline, candidates: int) -> StageCosts:
     """Uneven stages, other ones for each candidate."""
     uneven = np.random.default_rng(0).uniform(0.8, 1.2, (4, candidates, pipeline.stages))
     return StageCosts(
-        forward=uneven[0], backward_input=uneven[1], backward_weight=uneven[2], kept_bytes=uneven[3],
+        forward=uneven[0], backward_input=uneven[1], backward_weight=uneven[2], saved_bytes=uneven[3],
         hop_seconds=np.full(candidates, 0.01), tail_seconds=np.zeros((candidates, pipeline.pp)),
     )  # fmt: skip
 
@@ -38,7 +38,7 @@ def seconds(groups: list[tuple[Pipeline, int]]) -> float:
         for pipeline, candidates in groups:
             timeline = simulate(pipeline, costs(pipeline, candidates))
             assert (timeline.bubble_seconds >= 0).all()
-            assert (timeline.waiting().peak_bytes > 0).all()
+            assert (timeline.in_flight().peak_bytes > 0).all()
         times.append(perf_counter() - begin)
     return median(times)
 

@@ -101,10 +101,10 @@ def offload_seconds(traffic: OffloadBytes, rates: Rates, v: View) -> OffloadSeco
     )
 
 
-def waiting_seconds(copy: Floats, room: Floats, others: Floats) -> Floats:
+def exposed_copy_seconds(copy: Floats, computation: Floats, earlier: Floats) -> Floats:
     """Exposed seconds of one layer's activation copies to or from the host.
 
-    The ``copy`` is hidden by computation up to ``room``, after ``others`` that occupy the link; the rest is exposed (arXiv
+    Up to ``computation`` seconds hide the ``copy``, after ``earlier`` transfers that occupy the link; the rest is exposed (arXiv
     1602.08124, section 3.2).
     """
-    return np.maximum(others + copy - room, 0.0) - np.maximum(others - room, 0.0)
+    return np.maximum(earlier + copy - computation, 0.0) - np.maximum(earlier - computation, 0.0)

@@ -35,7 +35,7 @@ def rank_memory(
     as simulated.
     """
     priced, v = price(model, cluster, workload, columns, calibration, stack), view(columns, workload)
-    pipeline, in_flight = simulation.timeline.graph.pipeline, simulation.timeline.waiting().micro_batches
+    pipeline, in_flight = simulation.timeline.graph.pipeline, simulation.timeline.in_flight().micro_batches
     layers = [0] * pipeline.pp
     for stage, stage_layers in enumerate(simulation.layers[0]):
         layers[pipeline.rank_of(stage)] += int(stage_layers)

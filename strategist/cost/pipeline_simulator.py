@@ -18,7 +18,7 @@ FORWARD, BACKWARD, WEIGHT = range(3)
 """Rows of arrays by action: forward pass; backward pass, full or of inputs; separate pass for weight gradients."""
 
 MAX_GRAPHS = 16
-"""Number of dependency graphs that are kept; one of 32,768 forward passes takes 3 MiB. The largest answers need 8."""
+"""Number of dependency graphs in the cache; one of 32,768 forward passes takes 3 MiB. The largest answers need 8."""
 
 _ROW = {Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.BACKWARD_INPUT: BACKWARD, Kind.BACKWARD_WEIGHT: WEIGHT}
 
@@ -29,16 +29,16 @@ class StageCosts:
 
     A full backward pass takes ``backward_input + backward_weight``.
 
-    hop_seconds: (candidates,) one transfer to a stage on another rank; a rank's transfers follow one another. They run beside
-        computation if the device ``overlaps``, else they occupy the sender.
-    kept_bytes: held from the forward pass until all gradients exist.
+    hop_seconds: (candidates,) one transfer to a stage on another rank; transfers of a rank run one after the other. They overlap
+        with computation if the device ``overlaps``, else they occupy the sender.
+    saved_bytes: activations held from the forward pass until all gradients exist.
     tail_seconds: (candidates, ranks) after a rank's last action: reductions and update.
     """
 
     forward: Floats
     backward_input: Floats
     backward_weight: Floats
-    kept_bytes: Floats
+    saved_bytes: Floats
     hop_seconds: Floats
     tail_seconds: Floats
     overlaps: bool = True
@@ -49,19 +49,20 @@ class Graph:
     """Dependencies of actions. An action's number is its index in an array of (3 rows, stages, micro-batches); one number more
     means none.
 
-    turns: numbers of all actions, none at the end, in an order in which each follows its dependencies.
-    edges: places in ``turns`` between which actions are independent.
-    before, sources: places in ``turns`` of each action's predecessor on its rank, and of the action that produces its input.
+    topological_order: numbers of all actions, each after its dependencies; none at the end.
+    level_edges: positions in ``topological_order`` between which actions are independent of each other.
+    predecessors, producers: positions in ``topological_order`` of each action's predecessor on its rank, and of the action that
+        produces its input.
     orders: (ranks, longest order) each rank's actions in order, padded with none.
     full: whether the backward pass of a stage and micro-batch is full.
     crossing: by number, whether the result goes to another rank.
     """
 
     pipeline: Pipeline
-    turns: Numbers
-    edges: tuple[int, ...]
-    before: Numbers
-    sources: Numbers
+    topological_order: Numbers
+    level_edges: tuple[int, ...]
+    predecessors: Numbers
+    producers: Numbers
     orders: Numbers
     full: Mask
     crossing: Mask
@@ -70,69 +71,69 @@ class Graph:
 @lru_cache(maxsize=MAX_GRAPHS)
 def graph(pipeline: Pipeline) -> Graph:
     """The dependency graph of a pipeline; candidates with equal pipelines share it."""
-    stages, every = pipeline.stages, pipeline.micro_batches
-    none, rows = 3 * stages * every, {kind: row * stages for kind, row in _ROW.items()}
-    lists = [[(rows[kind] + stage) * every + i for kind, stage, i in order] for order in actions(pipeline)]
-    orders = np.full((pipeline.pp, max(map(len, lists))), none)
-    for rank, numbers in enumerate(lists):
+    stages, micro_batches = pipeline.stages, pipeline.micro_batches
+    no_action, rows = 3 * stages * micro_batches, {kind: row * stages for kind, row in _ROW.items()}
+    rank_orders = [[(rows[kind] + stage) * micro_batches + i for kind, stage, i in order] for order in actions(pipeline)]
+    orders = np.full((pipeline.pp, max(map(len, rank_orders))), no_action)
+    for rank, numbers in enumerate(rank_orders):
         orders[rank, : len(numbers)] = numbers
-    needs = _needs(stages, every)
-    waves = _waves(lists, needs.tolist(), none)
-    before = np.full(none + 1, none)
-    before[orders[:, 1:]] = orders[:, :-1]
-    turns = np.append(np.argsort(waves, kind="stable")[np.count_nonzero(waves == 0) :], none)
-    place = np.full(none + 1, len(turns) - 1)
-    place[turns] = np.arange(len(turns))
-    edges = (0, *(np.flatnonzero(np.diff(waves[turns])) + 1).tolist())
-    apart = waves[WEIGHT * stages * every : none] > 0
+    producers = _producers(stages, micro_batches)
+    depths = _depths(rank_orders, producers.tolist(), no_action)
+    predecessors = np.full(no_action + 1, no_action)
+    predecessors[orders[:, 1:]] = orders[:, :-1]
+    topological_order = np.append(np.argsort(depths, kind="stable")[np.count_nonzero(depths == 0) :], no_action)
+    positions = np.full(no_action + 1, len(topological_order) - 1)
+    positions[topological_order] = np.arange(len(topological_order))
+    level_edges = (0, *(np.flatnonzero(np.diff(depths[topological_order])) + 1).tolist())
+    separate_weights = depths[WEIGHT * stages * micro_batches : no_action] > 0
     ranks = np.array([pipeline.rank_of(stage) for stage in range(stages)])
-    leaves = np.zeros((3, stages, every), dtype=np.bool_)
-    leaves[FORWARD, :-1] = leaves[BACKWARD, 1:] = (ranks[1:] != ranks[:-1])[:, None]
+    crossing = np.zeros((3, stages, micro_batches), dtype=np.bool_)
+    crossing[FORWARD, :-1] = crossing[BACKWARD, 1:] = (ranks[1:] != ranks[:-1])[:, None]
     return Graph(
         pipeline=pipeline,
-        turns=turns,
-        edges=edges,
-        before=place[before[turns]],
-        sources=place[needs[turns]],
+        topological_order=topological_order,
+        level_edges=level_edges,
+        predecessors=positions[predecessors[topological_order]],
+        producers=positions[producers[topological_order]],
         orders=orders,
-        full=~apart.reshape(stages, every),
-        crossing=leaves.reshape(none),
+        full=~separate_weights.reshape(stages, micro_batches),
+        crossing=crossing.reshape(no_action),
     )
 
 
-def _needs(stages: int, micro_batches: int) -> Numbers:
+def _producers(stages: int, micro_batches: int) -> Numbers:
     """The action that produces each action's input: of the previous stage, or of the next for a backward pass; none if there is
     none.
     """
     numbers = np.arange(3 * stages * micro_batches).reshape(3, stages, micro_batches)
-    needs = np.full_like(numbers, numbers.size)
-    needs[FORWARD, 1:] = numbers[FORWARD, :-1]
-    needs[BACKWARD, :-1] = numbers[BACKWARD, 1:]
-    return np.append(needs, numbers.size)
+    producers = np.full_like(numbers, numbers.size)
+    producers[FORWARD, 1:] = numbers[FORWARD, :-1]
+    producers[BACKWARD, :-1] = numbers[BACKWARD, 1:]
+    return np.append(producers, numbers.size)
 
 
-def _waves(orders: list[list[int]], needs: list[int], none: int) -> Numbers:
+def _depths(orders: list[list[int]], producers: list[int], no_action: int) -> Numbers:
     """Length of the longest chain of dependencies up to each action, including it; 0 for actions that no rank runs."""
-    waves, places, clocks = [0] * (none + 1), [0] * len(orders), [0] * len(orders)
-    waves[none] = 1
-    left = sum(map(len, orders))
-    while left:
-        before = left
+    depths, next_index, rank_depths = [0] * (no_action + 1), [0] * len(orders), [0] * len(orders)
+    depths[no_action] = 1
+    remaining = sum(map(len, orders))
+    while remaining:
+        remaining_before = remaining
         for rank, order in enumerate(orders):
-            place, clock = places[rank], clocks[rank]
-            for number in order[place:]:
-                ready = waves[needs[number]]
-                if not ready:
+            index, depth = next_index[rank], rank_depths[rank]
+            for number in order[index:]:
+                input_depth = depths[producers[number]]
+                if not input_depth:
                     break
-                clock = (ready if ready > clock else clock) + 1
-                waves[number] = clock
-                place += 1
-            left -= place - places[rank]
-            places[rank], clocks[rank] = place, clock
-        if left == before:
+                depth = (input_depth if input_depth > depth else depth) + 1
+                depths[number] = depth
+                index += 1
+            remaining -= index - next_index[rank]
+            next_index[rank], rank_depths[rank] = index, depth
+        if remaining == remaining_before:
             raise ValueError("actions wait for each other in a circle")
-    waves[none] = 0
-    return np.array(waves)
+    depths[no_action] = 0
+    return np.array(depths)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,22 +165,24 @@ class Timeline:
         """(candidates, ranks) seconds in which a rank runs neither an action nor its tail."""
         return np.asarray(self.step_seconds[:, None] - self.busy_seconds - self.costs.tail_seconds)
 
-    def waiting(self) -> "Waiting":
+    def in_flight(self) -> "InFlight":
         """Activations kept for the backward pass, by instant: forward passes add them, a micro-batch's last gradient frees them."""
-        shared, kept = self.graph, self.costs.kept_bytes
-        pipeline, none = shared.pipeline, shared.crossing.size
-        row, stage = np.divmod(shared.orders // pipeline.micro_batches, pipeline.stages)
-        stage = np.where(shared.orders < none, stage, 0)
-        ends = np.concatenate([np.zeros(shared.full.size), shared.full.ravel(), np.ones(shared.full.size), [0.0]])
-        gained = (row == FORWARD).astype(np.float64)
-        lost, left = _one_later(ends[shared.orders]), _one_later(stage)
-        held = np.cumsum(gained * kept[:, stage] - lost * kept[:, left], axis=2)
-        worst = held.argmax(axis=2)
-        actions_at_worst = shared.orders[np.arange(pipeline.pp), worst]
-        return Waiting(
-            micro_batches=np.cumsum(gained - lost, axis=1).max(axis=1) / pipeline.virtual_stages,
-            peak_bytes=held.max(axis=2),
-            peak_seconds=self.end[actions_at_worst, np.arange(len(kept))[:, None]],
+        dependencies, saved_bytes = self.graph, self.costs.saved_bytes
+        pipeline, no_action = dependencies.pipeline, dependencies.crossing.size
+        row, stage = np.divmod(dependencies.orders // pipeline.micro_batches, pipeline.stages)
+        stage = np.where(dependencies.orders < no_action, stage, 0)
+        frees = np.concatenate(
+            [np.zeros(dependencies.full.size), dependencies.full.ravel(), np.ones(dependencies.full.size), [0.0]]
+        )
+        allocated = (row == FORWARD).astype(np.float64)
+        freed, freed_stage = _shifted_by_one(frees[dependencies.orders]), _shifted_by_one(stage)
+        live_bytes = np.cumsum(allocated * saved_bytes[:, stage] - freed * saved_bytes[:, freed_stage], axis=2)
+        peak = live_bytes.argmax(axis=2)
+        actions_at_peak = dependencies.orders[np.arange(pipeline.pp), peak]
+        return InFlight(
+            micro_batches=np.cumsum(allocated - freed, axis=1).max(axis=1) / pipeline.virtual_stages,
+            peak_bytes=live_bytes.max(axis=2),
+            peak_seconds=self.end[actions_at_peak, np.arange(len(saved_bytes))[:, None]],
         )
 
     def actions(self, candidate: int = 0) -> Iterator[tuple[int, Action, float, float]]:
@@ -190,15 +193,18 @@ class Timeline:
                 yield rank, action, float(self.start[number, candidate]), float(self.end[number, candidate])
 
 
-def _one_later(by_rank: NDArray[Any]) -> NDArray[Any]:
+def _shifted_by_one(values: NDArray[Any]) -> NDArray[Any]:
     """Values after each action, shifted by one along the rank's order: the values at the start of each action."""
-    return np.concatenate([np.zeros_like(by_rank[:, :1]), by_rank[:, :-1]], axis=1)
+    return np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
-    """Micro-batches in flight on each rank at most (ranks,), one of its stages counting as its share of them; and by candidate and
-    rank the most bytes that they keep, and when."""
+class InFlight:
+    """Activations in flight on each rank.
+
+    micro_batches: (ranks,) maximum number; a micro-batch on one of a rank's stages counts as that stage's share.
+    peak_bytes, peak_seconds: (candidates, ranks) maximum of saved bytes, and the time at which it is reached.
+    """
 
     micro_batches: Floats
     peak_bytes: Floats
@@ -206,34 +212,39 @@ class Waiting:
 
 
 def simulate(pipeline: Pipeline, costs: StageCosts) -> Timeline:
-    """Runs all candidates of one pipeline at once, wave by wave: an action begins when its rank is free and its input is there,
-    which leaves once the sender's port is free.
+    """Runs all candidates of one pipeline at once, level by level: an action begins when its rank is free and its input has
+    arrived; a transfer begins when the sender's port is free.
     """
-    shared = graph(pipeline)
-    seconds = _durations(shared, costs)
-    hop = shared.crossing[:, None] * costs.hop_seconds
+    dependencies = graph(pipeline)
+    seconds = _durations(dependencies, costs)
+    transfer = dependencies.crossing[:, None] * costs.hop_seconds
     if not costs.overlaps:
-        seconds[:-1] += hop
-        hop = np.zeros_like(hop)
-    lasts, away = seconds[shared.turns], np.append(hop, hop[:1], axis=0)[shared.turns]
-    ends, arrived, sent = np.zeros_like(lasts), np.zeros_like(lasts), np.zeros_like(lasts)
-    sends = np.append(shared.crossing, False)[shared.turns, None]
-    for begin, stop in pairwise(shared.edges):
-        before = shared.before[begin:stop]
-        done = np.maximum(ends.take(before, axis=0), arrived.take(shared.sources[begin:stop], axis=0), out=ends[begin:stop])
-        done += lasts[begin:stop]
-        port = sent.take(before, axis=0)
-        np.add(np.maximum(done, port * sends[begin:stop]), away[begin:stop], out=arrived[begin:stop])
-        np.maximum(port, arrived[begin:stop] * sends[begin:stop], out=sent[begin:stop])
+        seconds[:-1] += transfer
+        transfer = np.zeros_like(transfer)
+    durations, transfers = (
+        seconds[dependencies.topological_order],
+        np.append(transfer, transfer[:1], axis=0)[dependencies.topological_order],
+    )
+    ends, arrived, port_free = np.zeros_like(durations), np.zeros_like(durations), np.zeros_like(durations)
+    crosses = np.append(dependencies.crossing, False)[dependencies.topological_order, None]
+    for begin, stop in pairwise(dependencies.level_edges):
+        predecessors = dependencies.predecessors[begin:stop]
+        finished = np.maximum(
+            ends.take(predecessors, axis=0), arrived.take(dependencies.producers[begin:stop], axis=0), out=ends[begin:stop]
+        )
+        finished += durations[begin:stop]
+        sender_free = port_free.take(predecessors, axis=0)
+        np.add(np.maximum(finished, sender_free * crosses[begin:stop]), transfers[begin:stop], out=arrived[begin:stop])
+        np.maximum(sender_free, arrived[begin:stop] * crosses[begin:stop], out=port_free[begin:stop])
     end = np.zeros_like(seconds)
-    end[shared.turns] = ends
-    return Timeline(graph=shared, costs=costs, start=end - seconds, end=end)
+    end[dependencies.topological_order] = ends
+    return Timeline(graph=dependencies, costs=costs, start=end - seconds, end=end)
 
 
-def _durations(shared: Graph, costs: StageCosts) -> Floats:
+def _durations(dependencies: Graph, costs: StageCosts) -> Floats:
     """(numbers + none, candidates); nothing for actions that no rank runs."""
-    full, candidates = shared.full[..., None], len(costs.forward)
-    each = np.empty((3, *shared.full.shape, candidates))
+    full, candidates = dependencies.full[..., None], len(costs.forward)
+    each = np.empty((3, *dependencies.full.shape, candidates))
     forward, inputs, weights = (array.T[:, None] for array in (costs.forward, costs.backward_input, costs.backward_weight))
     each[FORWARD], each[BACKWARD], each[WEIGHT] = forward, inputs + full * weights, ~full * weights
     return np.concatenate([each.reshape(-1, candidates), np.zeros((1, candidates))])

@@ -8,12 +8,14 @@ from strategist.contract.pipeline_stages import even_layers
 from strategist.cost.pipeline_actions import Pipeline
 
 MIN_GAIN = 1e-9
-"""A split that is not faster by more than this share is no reason to leave the even one."""
+"""Minimum relative gain over the even split; below it stages stay even."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Layers of each stage, from the embedding to the head, and seconds of a micro-batch on the slowest rank, so and evenly."""
+    """Layers of each stage, from the embedding to the head, and seconds of a micro-batch on the slowest rank, with this split
+    and with even stages.
+    """
 
     layers: tuple[int, ...]
     slowest_seconds: float
@@ -30,28 +32,28 @@ def split(
 ) -> Split:
     """The split with the fastest slowest rank, each stage holding a layer at least.
 
-    One layer after the other goes to the rank that then is soonest through, and there to the stage that is. All layers weigh the
-    same, so nothing faster exists: any other split gives some rank a layer that this one found too slow. ``ends_seconds`` is what
-    each stage does besides its layers; ``speeds`` of the ranks count against each other, equal without any.
+    Greedy: each layer goes to the rank that would finish first with it, and there to the stage that finishes first. Layers take
+    equal time, so the result is optimal: any other split gives some rank a layer with which it is slower. ``ends_seconds`` are the
+    seconds of each stage without its layers; ``speeds`` are relative speeds of the ranks, equal by default.
     """
     speed = list(speeds) or [1.0] * pipeline.pp
     stages = [[stage for stage in range(pipeline.stages) if pipeline.rank_of(stage) == rank] for rank in range(pipeline.pp)]
-    given = [1] * pipeline.stages
+    stage_layers = [1] * pipeline.stages
 
-    def after(rank: int, more: int) -> float:
+    def rank_seconds(rank: int, extra_layers: int) -> float:
         """Seconds of a rank with some more layers."""
-        held = sum(given[stage] for stage in stages[rank]) + more
-        return (held * layer_seconds + sum(ends_seconds[stage] for stage in stages[rank])) / speed[rank]
+        rank_layers = sum(stage_layers[stage] for stage in stages[rank]) + extra_layers
+        return (rank_layers * layer_seconds + sum(ends_seconds[stage] for stage in stages[rank])) / speed[rank]
 
-    queue = [(after(rank, 1), rank) for rank in range(pipeline.pp)]
+    queue = [(rank_seconds(rank, 1), rank) for rank in range(pipeline.pp)]
     heapq.heapify(queue)
     for _ in range(layers - pipeline.stages):
         rank = queue[0][1]
-        given[min(stages[rank], key=lambda stage: given[stage] * layer_seconds + ends_seconds[stage])] += 1
-        heapq.heapreplace(queue, (after(rank, 1), rank))
-    slowest = max(after(rank, 0) for rank in range(pipeline.pp))
-    best, given = tuple(given), list(even_layers(layers, pipeline.stages))
-    even = max(after(rank, 0) for rank in range(pipeline.pp))
-    if even <= slowest * (1 + MIN_GAIN):
-        best, slowest = tuple(given), even
-    return Split(layers=best, slowest_seconds=slowest, even_seconds=even)
+        stage_layers[min(stages[rank], key=lambda stage: stage_layers[stage] * layer_seconds + ends_seconds[stage])] += 1
+        heapq.heapreplace(queue, (rank_seconds(rank, 1), rank))
+    slowest_seconds = max(rank_seconds(rank, 0) for rank in range(pipeline.pp))
+    best, stage_layers = tuple(stage_layers), list(even_layers(layers, pipeline.stages))
+    even_seconds = max(rank_seconds(rank, 0) for rank in range(pipeline.pp))
+    if even_seconds <= slowest_seconds * (1 + MIN_GAIN):
+        best, slowest_seconds = tuple(stage_layers), even_seconds
+    return Split(layers=best, slowest_seconds=slowest_seconds, even_seconds=even_seconds)

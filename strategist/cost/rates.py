@@ -34,9 +34,9 @@ class Matmuls:
 
     def seconds(self, factors: Factors, memory_rate: Number) -> Floats:
         """Seconds by the roofline: matmuls of few tokens take as long as reading their weights (doi 10.1145/1498765.1498785)."""
-        small = np.minimum(1.0, self.size / LARGE_MATMUL_FLOPS) ** factors.small if np.any(factors.small) else 1.0
-        reached = np.minimum(self.efficiency * small / factors.compute, np.maximum(self.efficiency, 1.0))
-        seconds: Floats = np.maximum(self.flops / (self.peak_flops * reached), self.weight_bytes / memory_rate)
+        size_factor = np.minimum(1.0, self.size / LARGE_MATMUL_FLOPS) ** factors.small if np.any(factors.small) else 1.0
+        reached_efficiency = np.minimum(self.efficiency * size_factor / factors.compute, np.maximum(self.efficiency, 1.0))
+        seconds: Floats = np.maximum(self.flops / (self.peak_flops * reached_efficiency), self.weight_bytes / memory_rate)
         return seconds
 
 
@@ -122,9 +122,9 @@ def _attention_peak(device: Device, stack: Stack, workload: Workload, model: Mod
     """Peak FLOP/s of attention. Unfused attention multiplies each head separately, and heads that are not aligned cannot use
     tensor cores. Flash attention pads its heads.
     """
-    peak = device.peak(workload.compute_dtype)
+    peak_flops = device.peak(workload.compute_dtype)
     aligned = model.head_size * compute_bytes(workload) % TENSOR_CORE_BYTES == 0
-    return peak if aligned or stack.attention == "flash" else min(peak, device.peak("fp32"))
+    return peak_flops if aligned or stack.attention == "flash" else min(peak_flops, device.peak("fp32"))
 
 
 FIRST_ATTENTION_SHARE = 0.43
@@ -138,8 +138,8 @@ def with_stack_kernels(device: Device, stack: Stack) -> Device:
     """The device with the kernels of a stack: those of attention, and fp16 accumulation, which is faster on consumer cards (but not
     for attention).
     """
-    gains = {"first": FIRST_ATTENTION_SHARE, "portable": 1.0, "tuned": device.tuned_attention_gain}
-    device = replace(device, attention_efficiency=device.attention_efficiency * gains[stack.attention_kernels])
+    kernel_gains = {"first": FIRST_ATTENTION_SHARE, "portable": 1.0, "tuned": device.tuned_attention_gain}
+    device = replace(device, attention_efficiency=device.attention_efficiency * kernel_gains[stack.attention_kernels])
     if not stack.fp16_sums or "fp16_sums" not in device.peak_flops:
         return device
     gain = device.peak_flops["fp16_sums"] / device.peak("fp16")

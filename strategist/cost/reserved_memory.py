@@ -24,10 +24,10 @@ def fragmentation(t: StageTimeline, peak: Parts, slack: float) -> Floats:
     """Bytes lost to fragmentation at the ``peak``: ``slack`` GiB for 1 GiB of transient tensors."""
     if not slack or t.traits.allocates_once:
         return np.zeros_like(t.v.tp)
-    waiting = np.where(t.reduced_last, peak["gradients"], 0.0)
-    transient = sum((peak[name] for name in TRANSIENT_PARTS), start=waiting)
-    fragments = slack * 2**30 * (transient / 2**30) ** FRAGMENTS_EXPONENT
-    return np.maximum(fragments, FLOOR_BYTES)
+    unreduced = np.where(t.reduced_last, peak["gradients"], 0.0)
+    transient = sum((peak[name] for name in TRANSIENT_PARTS), start=unreduced)
+    fragment_bytes = slack * 2**30 * (transient / 2**30) ** FRAGMENTS_EXPONENT
+    return np.maximum(fragment_bytes, FLOOR_BYTES)
 
 
 def cached_blocks(t: StageTimeline, peak: Parts, slack: float) -> Floats:
@@ -40,26 +40,27 @@ def cached_blocks(t: StageTimeline, peak: Parts, slack: float) -> Floats:
 def gather_pool(t: StageTimeline) -> Floats:
     """Bytes of FSDP2's all-gather buffers, which lie on a separate stream per pipeline stage
     (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: ``foreach_all_gather``): a layer with the shard that it sends,
-    beside the next layer or embedding and head.
+    and the next layer or embedding and head.
     """
     v, layer = t.v, t.local.layer
     root = t.local.root if t.traits.root == "both" else t.local.root / 2
-    first = layer * (1 + 1 / v.fsdp_ranks) + np.maximum(root, layer)
-    others = (v.virtual_stages - 1) * layer * (2 + 1 / v.fsdp_ranks)
-    return np.where(_fsdp(t) & ~v.v_shaped & (not t.traits.flat), (first + others) * t.context.per.gathered, 0.0)
+    first_stage = layer * (1 + 1 / v.fsdp_ranks) + np.maximum(root, layer)
+    further_stages = (v.virtual_stages - 1) * layer * (2 + 1 / v.fsdp_ranks)
+    return np.where(_fsdp(t) & ~v.v_shaped & (not t.traits.flat), (first_stage + further_stages) * t.context.per.gathered, 0.0)
 
 
 def reduce_pool(t: StageTimeline, peak: Parts) -> Floats:
     """Bytes of reduced gradient shards, allocated on the stream of reductions, that are not part of the peak. With several
-    reduced micro-batches, the last one's addition lies beside the sums: of embedding and head, or with replicas of all
+    reduced micro-batches, the last one is allocated next to the sums before it is added: embedding and head, or with replicas all
     parameters.
     """
     v, per = t.v, t.context.per
-    each = per.gradient * (per.trained if per.frozen else 1.0)
-    shards, added = t.local.shard * each, np.where(v.dp_replicate > 1, t.local.shard, t.local.root / v.fsdp_ranks) * each
-    there = np.where(t.reduced_last, 0.0, peak["gradients"])
-    more = np.where(t.several & ~t.reduced_last, added, 0.0)
-    return np.where(_fsdp(t) & ~v.offload_all, np.maximum(shards - there, 0.0) + more, 0.0)
+    bytes_per_parameter = per.gradient * (per.trained if per.frozen else 1.0)
+    shards = t.local.shard * bytes_per_parameter
+    addition = np.where(v.dp_replicate > 1, t.local.shard, t.local.root / v.fsdp_ranks) * bytes_per_parameter
+    in_peak = np.where(t.reduced_last, 0.0, peak["gradients"])
+    additional = np.where(t.several & ~t.reduced_last, addition, 0.0)
+    return np.where(_fsdp(t) & ~v.offload_all, np.maximum(shards - in_peak, 0.0) + additional, 0.0)
 
 
 def _fsdp(t: StageTimeline) -> Mask:

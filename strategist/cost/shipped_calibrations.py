@@ -52,8 +52,8 @@ def shipped() -> Shipped:
 
 def shipped_for(stack: Stack, fits: Shipped | None = None) -> FittedTo | None:
     """The fit of a stack, else of its family, else of all stacks; None if there is none."""
-    known = {item.stack: item for item in (fits or shipped()).fits}
-    return next((known[name] for name in _names(stack) if name in known), None)
+    by_stack = {item.stack: item for item in (fits or shipped()).fits}
+    return next((by_stack[name] for name in _names(stack) if name in by_stack), None)
 
 
 def family_name(family: str) -> str:
@@ -67,21 +67,21 @@ def factors(measured: Calibration | None, cluster: Cluster, stack: Stack | None 
     """
     if measured is not None:
         return measured
-    found = _shipped_calibration(stack or NATIVE)
-    return found if cluster.device.kind == "cuda" else replace(NEUTRAL, memory_spread=found.memory_spread)
+    calibration = _shipped_calibration(stack or NATIVE)
+    return calibration if cluster.device.kind == "cuda" else replace(NEUTRAL, memory_spread=calibration.memory_spread)
 
 
 @cache
 def _shipped_calibration(stack: Stack) -> Calibration:
-    """One value a stack, which knows its digest once it was asked for."""
+    """One cached object per stack, so that its digest is computed once."""
     return calibration_for(stack)
 
 
 def calibration_for(stack: Stack, fits: Shipped | None = None) -> Calibration:
     """The shipped factors of a stack (neutral without any) and its memory spread; ``fits`` replace the shipped ones."""
-    known = fits or shipped()
-    found, spreads = shipped_for(stack, known), known.memory_spreads
-    base, ranges = found.calibration if found else NEUTRAL, known.step_ranges
+    available = fits or shipped()
+    fit, spreads = shipped_for(stack, available), available.memory_spreads
+    base, ranges = fit.calibration if fit else NEUTRAL, available.step_ranges
     spread = next((spreads[name] for name in _names(stack) if name in spreads), base.memory_spread)
     low, high = next((ranges[name] for name in _names(stack) if name in ranges), NEUTRAL.step_range)
     return replace(base, memory_spread=spread, step_range=(low, high))

@@ -34,7 +34,7 @@ TAIL_PARTS = ("dp_communication", "offload", "optimizer")
 
 MAX_PASSES = 2**15
 """Maximum number of forward passes of a step (stages x micro-batches) for which a pipeline is simulated. Beyond it the bubble is
-a vanishing share of the step, and the closed form stands.
+a vanishing share of the step, and the closed form is used.
 """
 
 
@@ -76,9 +76,9 @@ def simulated(
     calibration: Calibration = NEUTRAL,
     stack: Stack = NATIVE,
     weighted: bool = False,
-    least_pp: int = 2,
+    min_pp: int = 2,
 ) -> tuple[Simulated, ...]:
-    """Simulates the candidates of a complete table whose pipelines have at least ``least_pp`` ranks; equal pipelines together.
+    """Simulates the candidates of a complete table whose pipelines have at least ``min_pp`` ranks; equal pipelines together.
 
     Stages have equal numbers of layers or, if ``weighted``, the numbers that minimise the slowest rank's time. Streamed stages,
     which follow none of torch's schedules, and heterogeneous nodes (``cost.heterogeneous_nodes``) are left out.
@@ -88,17 +88,20 @@ def simulated(
     v = view(columns, workload)
     work = work_of(model, workload, stack, v)
     steps = rank_steps(model, cluster, workload, stack, v, work, calibration)
-    each = _passes(model, workload, stack, v, work.layer, steps)
-    alike: dict[Pipeline, list[int]] = defaultdict(list)
-    few = v.pp * v.virtual_stages * v.accumulation <= MAX_PASSES
-    for row in np.flatnonzero((v.pp >= least_pp) & ~v.streamed & few).tolist():
-        alike[pipeline_of(columns, row)].append(row)
-    found = []
-    for pipeline, rows in alike.items():
-        own = _rows(each, rows)
-        layers = np.array([_layers(pipeline, model.layers, own, k, weighted=weighted) for k in range(len(rows))], dtype=np.float64)
-        found.append(_simulated(pipeline, rows, own, steps, layers, overlaps=cluster.device.overlaps))
-    return tuple(found)
+    all_passes = _passes(model, workload, stack, v, work.layer, steps)
+    rows_by_pipeline: dict[Pipeline, list[int]] = defaultdict(list)
+    simulable = v.pp * v.virtual_stages * v.accumulation <= MAX_PASSES
+    for row in np.flatnonzero((v.pp >= min_pp) & ~v.streamed & simulable).tolist():
+        rows_by_pipeline[pipeline_of(columns, row)].append(row)
+    simulations = []
+    for pipeline, rows in rows_by_pipeline.items():
+        passes = _passes_of_rows(all_passes, rows)
+        layers = np.array(
+            [_stage_layers(pipeline, model.layers, passes, index, weighted=weighted) for index in range(len(rows))],
+            dtype=np.float64,
+        )
+        simulations.append(_simulated(pipeline, rows, passes, steps, layers, overlaps=cluster.device.overlaps))
+    return tuple(simulations)
 
 
 def streamed_round(
@@ -111,11 +114,11 @@ def streamed_round(
     v = view(columns, workload)
     work, pp, head = work_of(model, workload, stack, v), int(v.pp[0]), model.layers + 1
     steps = rank_steps(model, cluster, workload, stack, v, work, calibration)
-    own = _passes(model, workload, stack, v, work.layer, steps)
-    own = replace(own, head=np.stack([0 * own.head[0], own.head[0] + own.head[1], own.head[2]]))
+    passes = _passes(model, workload, stack, v, work.layer, steps)
+    passes = replace(passes, head=np.stack([0 * passes.head[0], passes.head[0] + passes.head[1], passes.head[2]]))
     pipeline = Pipeline("looped_bfs", pp, -(-(head + 1) // pp), int(v.round_batches[0]))
     layers = np.array([[float(0 < stage < head) for stage in range(pipeline.stages)]])
-    return _simulated(pipeline, [0], own, steps, layers, overlaps=cluster.device.overlaps, head=head)
+    return _simulated(pipeline, [0], passes, steps, layers, overlaps=cluster.device.overlaps, head=head)
 
 
 def pipeline_of(columns: Columns, row: int) -> Pipeline:
@@ -125,23 +128,25 @@ def pipeline_of(columns: Columns, row: int) -> Pipeline:
     return Pipeline(str(values["knobs.pp_schedule"]) if pp > 1 else "1f1b", pp, stages, micro_batches)
 
 
-def with_simulated(priced: Priced, found: Sequence[Simulated], rows: Sequence[int]) -> Priced:
+def with_simulated(priced: Priced, simulations: Sequence[Simulated], rows: Sequence[int]) -> Priced:
     """The prices with the simulated time of some rows; ``rows`` are the numbers in ``priced`` of the rows of the simulated
     table.
     """
     time = {name: column.copy() for name, column in priced.time.items()}
-    uneven = dict(priced.stage_layers)
-    for some in found:
-        at = np.asarray(rows)[list(some.rows)]
+    uneven_layers = dict(priced.stage_layers)
+    for simulation in simulations:
+        target_rows = np.asarray(rows)[list(simulation.rows)]
         for name, column in time.items():
-            column[at] = some.time[name]
-        cut = some.layers.astype(int).tolist()
-        uneven |= {
-            int(row): tuple(each) for row, each in zip(at, cut, strict=True) if tuple(each) != even_layers(sum(each), len(each))
+            column[target_rows] = simulation.time[name]
+        stage_layers = simulation.layers.astype(int).tolist()
+        uneven_layers |= {
+            int(row): tuple(counts)
+            for row, counts in zip(target_rows, stage_layers, strict=True)
+            if tuple(counts) != even_layers(sum(counts), len(counts))
         }
     step_seconds: Floats = sum(time.values(), start=np.zeros(1))
     links = np.minimum(priced.communication_seconds, step_seconds)
-    return replace(priced, time=time, step_seconds=step_seconds, communication_seconds=links, stage_layers=uneven)
+    return replace(priced, time=time, step_seconds=step_seconds, communication_seconds=links, stage_layers=uneven_layers)
 
 
 def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, work: LayerWork, steps: RankSteps) -> Passes:
@@ -152,26 +157,26 @@ def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, work: 
     middle, embedding, head = (
         np.stack([parts[name] for name in STAGE_PARTS]) / v.accumulation for parts in (steps.middle, steps.embedding, steps.head)
     )
-    shares, half = _forward_shares(per, work, v), np.full((len(STAGE_PARTS), 1), 0.5)
-    half[0] = 1 / 2 if per.frozen else 1 / 3
-    weights = np.zeros((len(STAGE_PARTS), 1))
-    weights[0] = 0.0 if per.frozen else 1 / 3
+    forward_shares, head_shares = _forward_shares(per, work, v), np.full((len(STAGE_PARTS), 1), 0.5)
+    head_shares[0] = 1 / 2 if per.frozen else 1 / 3
+    weight_shares = np.zeros((len(STAGE_PARTS), 1))
+    weight_shares[0] = 0.0 if per.frozen else 1 / 3
     layer, embedding, head = middle / np.ceil(model.layers / v.pp), embedding - middle, head - middle
     return Passes(
-        layer=np.stack([layer * shares, layer * (1 - shares - weights), layer * weights]),
+        layer=np.stack([layer * forward_shares, layer * (1 - forward_shares - weight_shares), layer * weight_shares]),
         embedding=np.stack([0 * embedding, embedding, 0 * embedding]),
-        head=np.stack([head * half, head * (1 - half - weights), head * weights]),
+        head=np.stack([head * head_shares, head * (1 - head_shares - weight_shares), head * weight_shares]),
         layer_bytes=np.where(v.activations_away, 0.0, work.activations.saved_bytes),
     )
 
 
 def _forward_shares(per: StateBytes, work: LayerWork, v: View) -> Floats:
-    """Share of each part of ON_STAGE that the forward pass takes: (parts, rows)."""
-    moved, zero = work.moved_bytes + work.cast_bytes, np.zeros_like(v.pp)
+    """Share of each part of ``STAGE_PARTS`` that the forward pass takes: (parts, rows)."""
+    elementwise, zero = work.moved_bytes + work.cast_bytes, np.zeros_like(v.pp)
     return np.stack([
         zero + (1 / 2 if per.frozen else 1 / 3),
         zero + 1 / (1 + ATTENTION_BACKWARD),
-        zero + moved / (moved + work.moved_backward_bytes + work.cast_bytes),
+        zero + elementwise / (elementwise + work.moved_backward_bytes + work.cast_bytes),
         zero,
         zero + 1 / (3 + work.repeated_moved),
         zero + 1 / (2 + work.repeated),
@@ -181,65 +186,65 @@ def _forward_shares(per: StateBytes, work: LayerWork, v: View) -> Floats:
 
 
 def _simulated(
-    pipeline: Pipeline, rows: list[int], own: Passes, steps: RankSteps, given: Floats, *, overlaps: bool, head: int = -1
+    pipeline: Pipeline, rows: list[int], passes: Passes, steps: RankSteps, layers: Floats, *, overlaps: bool, head: int = -1
 ) -> Simulated:
     """Runs each row twice, with and without transfers: the difference is the cost of transfers. ``head`` is the stage with the
     head.
     """
     tails = {
-        name: _by_rank([getattr(steps, kind)[name][rows] for kind in ("first", "middle", "last")], pipeline.pp)
+        name: _rank_seconds([getattr(steps, kind)[name][rows] for kind in ("first", "middle", "last")], pipeline.pp)
         for name in TAIL_PARTS
     }
     tail = np.asarray(sum(tails.values()))
-    forward, inputs, weights = (np.tile(_by_stage(own, number, given, head), (2, 1)) for number in range(3))
-    hops = steps.hop_seconds[rows]
+    forward, inputs, weights = (np.tile(_stage_seconds(passes, number, layers, head), (2, 1)) for number in range(3))
+    hop_seconds = steps.hop_seconds[rows]
     costs = StageCosts(
         forward=forward, backward_input=inputs, backward_weight=weights,
-        kept_bytes=np.tile(given * own.layer_bytes[:, None], (2, 1)),
-        hop_seconds=np.append(hops, 0.0 * hops), tail_seconds=np.tile(tail, (2, 1)), overlaps=overlaps,
+        saved_bytes=np.tile(layers * passes.layer_bytes[:, None], (2, 1)),
+        hop_seconds=np.append(hop_seconds, 0.0 * hop_seconds), tail_seconds=np.tile(tail, (2, 1)), overlaps=overlaps,
     )  # fmt: skip
     timeline = simulate(pipeline, costs)
-    time = _time(own, given, tails, timeline, head)
-    return Simulated(rows=tuple(rows), layers=given, tails=tails, timeline=timeline, passes=own, time=time)
+    time = _pacing_rank_time(passes, layers, tails, timeline, head)
+    return Simulated(rows=tuple(rows), layers=layers, tails=tails, timeline=timeline, passes=passes, time=time)
 
 
-def _rows(each: Passes, rows: list[int]) -> Passes:
-    three = {name: getattr(each, name)[:, :, rows] for name in ("layer", "embedding", "head")}
-    return Passes(**three, layer_bytes=each.layer_bytes[rows])
+def _passes_of_rows(passes: Passes, rows: list[int]) -> Passes:
+    arrays = {name: getattr(passes, name)[:, :, rows] for name in ("layer", "embedding", "head")}
+    return Passes(**arrays, layer_bytes=passes.layer_bytes[rows])
 
 
-def _layers(pipeline: Pipeline, layers: int, own: Passes, row: int, *, weighted: bool) -> tuple[int, ...]:
+def _stage_layers(pipeline: Pipeline, layers: int, passes: Passes, row: int, *, weighted: bool) -> tuple[int, ...]:
     if not weighted:
         return even_layers(layers, pipeline.stages)
-    layer, *ends = (float(array[:, :, row].sum()) for array in (own.layer, own.embedding, own.head))
+    layer, *ends = (float(array[:, :, row].sum()) for array in (passes.layer, passes.embedding, passes.head))
     return split(pipeline, layers, layer, [ends[0], *[0.0] * (pipeline.stages - 2), ends[1]]).layers
 
 
-def _by_stage(own: Passes, number: int, given: Floats, head: int) -> Floats:
+def _stage_seconds(passes: Passes, index: int, layers: Floats, head: int) -> Floats:
     """(rows, stages) seconds of one of the passes."""
-    found: Floats = given * own.layer[number].sum(axis=0)[:, None]
-    found[:, 0] += own.embedding[number].sum(axis=0)
-    found[:, head] += own.head[number].sum(axis=0)
-    return found
+    seconds: Floats = layers * passes.layer[index].sum(axis=0)[:, None]
+    seconds[:, 0] += passes.embedding[index].sum(axis=0)
+    seconds[:, head] += passes.head[index].sum(axis=0)
+    return seconds
 
 
-def _by_rank(three: list[Floats], ranks: int) -> Floats:
+def _rank_seconds(kinds: list[Floats], ranks: int) -> Floats:
     """(rows, ranks): the first rank's, the last rank's, and the middle rank's for all others."""
-    first, middle, last = three
+    first, middle, last = kinds
     return np.stack([first, *[middle] * (ranks - 2), last][:ranks], axis=1)
 
 
-def _time(own: Passes, given: Floats, tails: Parts, timeline: Timeline, head: int) -> Parts:
-    """Seconds by part on the rank that waits least, which paces the others; its waiting time is the bubble."""
-    pipeline, rows = timeline.graph.pipeline, np.arange(len(given))
-    bubble, steps = timeline.bubble_seconds[len(given) :], timeline.step_seconds
-    pace = bubble.argmin(axis=1)
+def _pacing_rank_time(passes: Passes, layers: Floats, tails: Parts, timeline: Timeline, head: int) -> Parts:
+    """Seconds by part on the rank that waits least, which determines the pace; its waiting time is the bubble."""
+    pipeline, rows = timeline.graph.pipeline, np.arange(len(layers))
+    bubble, steps = timeline.bubble_seconds[len(layers) :], timeline.step_seconds
+    pacing_rank = bubble.argmin(axis=1)
     ranks = np.array([pipeline.rank_of(stage) for stage in range(pipeline.stages)])
-    layers = (given * (ranks[None] == pace[:, None])).sum(axis=1)
-    ends = (ranks[0] == pace) * own.embedding.sum(axis=0) + (ranks[head] == pace) * own.head.sum(axis=0)
-    parts = pipeline.micro_batches * (layers * own.layer.sum(axis=0) + ends)
+    paced_layers = (layers * (ranks[None] == pacing_rank[:, None])).sum(axis=1)
+    ends = (ranks[0] == pacing_rank) * passes.embedding.sum(axis=0) + (ranks[head] == pacing_rank) * passes.head.sum(axis=0)
+    parts = pipeline.micro_batches * (paced_layers * passes.layer.sum(axis=0) + ends)
     time: Parts = dict(zip(STAGE_PARTS, parts, strict=True))
-    time |= {name: column[rows, pace] for name, column in tails.items()}
-    time["pp_communication"] = steps[: len(given)] - steps[len(given) :]
-    time["bubble"] = np.maximum(bubble[rows, pace], 0.0)
+    time |= {name: column[rows, pacing_rank] for name, column in tails.items()}
+    time["pp_communication"] = steps[: len(layers)] - steps[len(layers) :]
+    time["bubble"] = np.maximum(bubble[rows, pacing_rank], 0.0)
     return time

@@ -29,10 +29,12 @@ from strategist.cost.weight_traffic import sharding_bytes, weight_bytes
 class StageInputs:
     """Inputs of a step's time that differ by pipeline stage.
 
-    ``layers``: how many. ``has_head``: 1 where the head lies on it. ``last_reduced``: share of the parameters whose gradients come
-    last, after all layers'. ``copied_bytes``: of each layer and micro-batch, around FSDP2's collectives. ``weight_bytes``: of
-    each micro-batch, to restore and cast weights and to add gradients up. ``update_bytes``: memory traffic of the optimizer;
-    ``update_matmuls``: those of Muon.
+    layers: number of layers.
+    has_head: 1 if the head is on this stage.
+    last_reduced: share of the parameters whose gradients are reduced after those of all layers.
+    copied_bytes: memory traffic of the copies around FSDP2's collectives, of each layer and micro-batch.
+    weight_bytes: memory traffic of each micro-batch to dequantize and cast weights and to accumulate gradients.
+    update_bytes: memory traffic of the optimizer; ``update_matmuls`` are those of Muon.
     """
 
     layers: Floats
@@ -48,10 +50,10 @@ class StageInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerInputs:
-    """Inputs that all stages of a pipeline share, because their layers are alike.
+    """Inputs that all stages of a pipeline share, because their layers are equal.
 
     hides_reductions: 1 if gradients are reduced during the backward pass.
-    slows_beside: 1 if collectives take multiprocessors from computation.
+    slows_computation: 1 if collectives take multiprocessors from computation.
     ports_free: 1 if tensor and expert collectives leave the ports between nodes to FSDP's.
     """
 
@@ -66,7 +68,7 @@ class LayerInputs:
     expert_kernels: Floats
     links: Collectives
     hides_reductions: Number
-    slows_beside: Number
+    slows_computation: Number
     ports_free: Floats
     model_layers: Number
 
@@ -112,7 +114,7 @@ def layer_inputs(
         expert_kernels=layer.expert_kernels,
         links=collectives(model, workload, stack, stage, layer, per, v, cluster),
         hides_reductions=float(stack.hides_reductions),
-        slows_beside=float(device.overlaps and stack.collectives == "nccl"),
+        slows_computation=float(device.overlaps and stack.collectives == "nccl"),
         ports_free=(inside & (v.fsdp_ranks * v.tp > cluster.gpus_per_node)).astype(np.float64),
         model_layers=float(model.layers),
     )
@@ -146,23 +148,23 @@ def stage_inputs(
 def concatenate(items: Sequence[StepInputs]) -> StepInputs:
     """The candidates of all items, one after the other."""
     rows = [item.rows for item in items]
-    found: StepInputs = _each(lambda columns, rows: np.concatenate(list(map(_column, columns, rows))), items, rows)
+    found: StepInputs = _map_columns(lambda columns, rows: np.concatenate(list(map(_column, columns, rows))), items, rows)
     return found
 
 
 def take(inputs: StepInputs, index: Sequence[int] | NDArray[np.intp]) -> StepInputs:
-    """The candidates at these places, in this order."""
-    places = np.asarray(index, dtype=np.intp)
-    found: StepInputs = _each(lambda columns, rows: _column(columns[0], rows[0])[places], [inputs], [inputs.rows])
+    """The candidates at these row numbers, in this order."""
+    chosen = np.asarray(index, dtype=np.intp)
+    found: StepInputs = _map_columns(lambda columns, rows: _column(columns[0], rows[0])[chosen], [inputs], [inputs.rows])
     return found
 
 
-def _each(change: Callable[[Sequence[Any], Sequence[int]], Any], items: Sequence[Any], rows: Sequence[int]) -> Any:
-    """A value like ``items`` with ``change`` applied to each column, recursively through dataclasses."""
+def _map_columns(function: Callable[[Sequence[Any], Sequence[int]], Any], items: Sequence[Any], rows: Sequence[int]) -> Any:
+    """A value like ``items`` with ``function`` applied to each column, recursively through dataclasses."""
     first, *_ = items
     if not is_dataclass(first):
-        return change(items, rows)
-    found = {each.name: _each(change, [getattr(item, each.name) for item in items], rows) for each in fields(first)}
+        return function(items, rows)
+    found = {field.name: _map_columns(function, [getattr(item, field.name) for item in items], rows) for field in fields(first)}
     return replace(first, **found)  # type: ignore[type-var]
 
 

@@ -29,18 +29,18 @@ def step_traffic(
     v = view(columns, workload)
     rows = [
         Traffic(axis=axis, collective=collective, message_bytes=float(size[0]))
-        for (axis, collective), size in _bytes(model, _of_bytes(cluster), workload, stack, v).items()
+        for (axis, collective), size in _bytes(model, _with_unit_links(cluster), workload, stack, v).items()
         if float(size[0]) > 0
     ]
     return tuple(sorted(rows, key=lambda row: -row.message_bytes))
 
 
-def _of_bytes(cluster: Cluster) -> Cluster:
+def _with_unit_links(cluster: Cluster) -> Cluster:
     """The cluster with links whose seconds are bytes."""
-    return replace(cluster, intra=_plain(cluster.intra), inter=_plain(cluster.inter))
+    return replace(cluster, intra=_unit_link(cluster.intra), inter=_unit_link(cluster.inter))
 
 
-def _plain(link: Link) -> Link:
+def _unit_link(link: Link) -> Link:
     return replace(
         link, bytes_per_second=1.0, pair_bytes_per_second=1.0, latency_seconds=0.0, line_bytes_per_second=None,
         reduce_bytes_per_second=None, lost_per_doubling=0.0,
@@ -54,17 +54,17 @@ def _bytes(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack
         layer_work(model, workload, stack, v),
     )
     links = collectives(model, workload, stack, stage, work, per, v, cluster)
-    besides = stage_collectives(model, workload, stack, stage, per, v, cluster)
-    n, times, reductions = stage.layers, v.accumulation, np.where(v.no_sync, 1.0, v.accumulation)
-    tensor = times * (n * links.tp + stage.has_head * links.head)
-    split = bool(v.sequence_parallel.all())
+    stage_links = stage_collectives(model, workload, stack, stage, per, v, cluster)
+    n, micro_batches, reductions = stage.layers, v.accumulation, np.where(v.no_sync, 1.0, v.accumulation)
+    tensor = micro_batches * (n * links.tp + stage.has_head * links.head)
+    sequence_parallel = bool(v.sequence_parallel.all())
     shards = "dp_shard, cp" if (v.cp > 1).all() else "dp_shard"
     return {
-        (shards, GATHER): gather_seconds(n, links, besides, v) + besides.update,
-        (shards, SCATTER): reductions * (n * links.reduce + besides.reduce),
-        ("dp_replicate", REDUCE): reductions * besides.replica,
-        ("tp", f"{GATHER}, {SCATTER}" if split else REDUCE): tensor,
-        ("cp", GATHER if gathers_keys(model, workload) else SEND): times * n * links.cp,
-        ("ep", EXCHANGE): times * n * links.ep,
-        ("pp", SEND): np.where(v.streamed, 2 * times * n, transfer_count(v)) * links.pp,
+        (shards, GATHER): gather_seconds(n, links, stage_links, v) + stage_links.update,
+        (shards, SCATTER): reductions * (n * links.reduce + stage_links.reduce),
+        ("dp_replicate", REDUCE): reductions * stage_links.replica,
+        ("tp", f"{GATHER}, {SCATTER}" if sequence_parallel else REDUCE): tensor,
+        ("cp", GATHER if gathers_keys(model, workload) else SEND): micro_batches * n * links.cp,
+        ("ep", EXCHANGE): micro_batches * n * links.ep,
+        ("pp", SEND): np.where(v.streamed, 2 * micro_batches * n, transfer_count(v)) * links.pp,
     }

@@ -11,7 +11,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.model_states import state_bytes
 
 MAX_EXPONENT = 300.0
-"""Largest exponent that is evaluated: e^300 times the work never ends."""
+"""Largest exponent that is evaluated; beyond it exp overflows, and a training would not finish anyway."""
 
 
 def training(plan: Plan, tokens: int) -> Training:
@@ -47,14 +47,16 @@ def expected_seconds(
     estimate of the optimum checkpoint interval (doi.org/10.1016/j.future.2004.11.016), section 3. After a failure all ranks restart
     and read the last checkpoint; an unfinished copy is lost.
     """
-    between = cluster.seconds_between_failures
+    failure_seconds = cluster.seconds_between_failures
     size = checkpoint_bytes(model, workload)
-    stored = size / (cluster.nodes * cluster.storage_bytes_per_second)
-    copied = size / (cluster.devices * cluster.host_bytes_per_second)
-    waits = stored if options.checkpoint == "sync" else copied
-    again = cluster.restart_seconds + stored + (0.0 if options.checkpoint == "sync" else stored)
-    stretch = min(options.checkpoint_interval, steps)
-    through = (
-        between * exp(min(again / between, MAX_EXPONENT)) * expm1(min((stretch * step_seconds + waits) / between, MAX_EXPONENT))
+    store_seconds = size / (cluster.nodes * cluster.storage_bytes_per_second)
+    copy_seconds = size / (cluster.devices * cluster.host_bytes_per_second)
+    exposed_seconds = store_seconds if options.checkpoint == "sync" else copy_seconds
+    restart_seconds = cluster.restart_seconds + store_seconds + (0.0 if options.checkpoint == "sync" else store_seconds)
+    interval_steps = min(options.checkpoint_interval, steps)
+    interval_seconds = (
+        failure_seconds
+        * exp(min(restart_seconds / failure_seconds, MAX_EXPONENT))
+        * expm1(min((interval_steps * step_seconds + exposed_seconds) / failure_seconds, MAX_EXPONENT))
     )
-    return through * steps / stretch
+    return interval_seconds * steps / interval_steps

@@ -1,4 +1,4 @@
-"""Traffic of weights and gradients beside matmuls: dequantization, casts, gradient accumulation, copies around collectives."""
+"""Traffic of weights and gradients outside of matmuls: dequantization, casts, gradient accumulation, copies around collectives."""
 
 import numpy as np
 
@@ -40,10 +40,10 @@ def added_gradient_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -
     """
     if stack.family == "megatron":
         return np.zeros_like(v.tp)
-    whole = stage.layers * stage.gathered_layer(v) + stage.ends / v.tp
+    unsharded = stage.layers * stage.gathered_layer(v) + stage.ends / v.tp
     fsdp = v.no_sync & ~v.ddp & (stack.memory_traits.parameters == "shards")
-    moved = np.where(fsdp, per.gathered + 2 * v.reduce_bytes, 3 * per.gradient) * np.where(v.no_sync, whole, stage.shard(v))
-    return moved * (per.trained if per.frozen else 1.0) * (1 - 1 / v.accumulation)
+    each = np.where(fsdp, per.gathered + 2 * v.reduce_bytes, 3 * per.gradient)
+    return each * np.where(v.no_sync, unsharded, stage.shard(v)) * (per.trained if per.frozen else 1.0) * (1 - 1 / v.accumulation)
 
 
 def dequantized_bytes(parameters: Floats, repeated_matmuls: Floats, per: StateBytes, stack: Stack, v: View) -> Floats:
@@ -52,8 +52,8 @@ def dequantized_bytes(parameters: Floats, repeated_matmuls: Floats, per: StateBy
     """
     if per.stored >= 1.0:
         return np.zeros_like(parameters)
-    moved = per.stored + 2 * per.gathered + np.where(v.compiled, 0.0, stack.unpacking_bytes)
-    return (2 + repeated_matmuls) * parameters * moved
+    bytes_per_weight = per.stored + 2 * per.gathered + np.where(v.compiled, 0.0, stack.unpacking_bytes)
+    return (2 + repeated_matmuls) * parameters * bytes_per_weight
 
 
 def sharding_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -> Floats:

@@ -233,7 +233,7 @@ def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simula
         raise InputError(name, law, "plan with fewer sequences a step")
     stack = stack_of_plan(plan)
     known = factors(calibration, plan.cluster, stack)
-    return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, stack, least_pp=1)[0]
+    return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, stack, min_pp=1)[0]
 
 
 def simulated_round(plan: Plan, calibration: Calibration | None = None) -> tuple[Simulated, int]:
@@ -265,11 +265,11 @@ def _simulated(
     chosen: Candidate,
     calibration: Calibration,
     stack: Stack,
-    least_pp: int = 2,
+    min_pp: int = 2,
 ) -> tuple[Simulated, ...]:
     """Simulates one candidate, its stages split as its options say."""
     columns, weighted = table([row_of(chosen, chosen.accumulation(workload))]), chosen.options.pp_split == "weighted"
-    return simulated(model, cluster, workload, columns, calibration, stack, weighted=weighted, least_pp=least_pp)
+    return simulated(model, cluster, workload, columns, calibration, stack, weighted=weighted, min_pp=min_pp)
 
 
 def best_of(situation: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> Plan:

@@ -134,7 +134,7 @@ def _memory(_: Plan, simulated: Simulated) -> Iterator[Event]:
         if action.kind is not Kind.BACKWARD_INPUT:
             sign = 1 if action.kind is Kind.FORWARD else -1
             activation_bytes[rank] = activation_bytes.get(rank, 0.0) + sign * float(
-                simulated.timeline.costs.kept_bytes[0, action.stage]
+                simulated.timeline.costs.saved_bytes[0, action.stage]
             )
             value = {"bytes": max(round(activation_bytes[rank]), 0)}
             yield {"ph": "C", "name": "activations kept", "pid": rank, "tid": 0, "ts": _microseconds(end), "args": value}

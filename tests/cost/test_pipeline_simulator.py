@@ -22,7 +22,7 @@ def run(pipeline: Pipeline, forward: Any = 1.0, inputs: Any = 1.0, weights: Any 
     share = np.full((1, pipeline.stages), 1 / pipeline.virtual_stages)
     costs = StageCosts(
         forward=share * forward, backward_input=share * inputs, backward_weight=share * weights,
-        kept_bytes=share * other.pop("kept", 1.0), hop_seconds=np.array([hop]),
+        saved_bytes=share * other.pop("kept", 1.0), hop_seconds=np.array([hop]),
         tail_seconds=other.pop("tail", np.zeros((1, pipeline.pp))), **other,
     )  # fmt: skip
     return simulate(pipeline, costs)
@@ -74,7 +74,7 @@ def test_dual_pipe_bubble_without_overlapped_forward_and_backward() -> None:
 )
 def test_micro_batches_in_flight_by_schedule(pipeline: Pipeline, first: float, last: float) -> None:
     """arXiv 2205.05198, section 4.2.3, and the differences of torch's schedules."""
-    waiting = run(pipeline, kept=7.0).waiting()
+    waiting = run(pipeline, kept=7.0).in_flight()
     assert waiting.micro_batches[[0, -1]] == pytest.approx([first, last])
     assert waiting.peak_bytes[0] == pytest.approx(7.0 * waiting.micro_batches)
 
@@ -104,8 +104,8 @@ def test_the_slowest_stage_determines_the_step() -> None:
 def test_the_peak_of_saved_activations_has_a_time() -> None:
     """In GPipe, the end of the last forward pass; each stage has its own bytes."""
     found = run(Pipeline("gpipe", 2, 1, 3), kept=np.array([[5.0, 50.0]]))
-    assert found.waiting().peak_bytes.tolist() == [[15.0, 150.0]]
-    assert found.waiting().peak_seconds.tolist() == [[3.0, 4.0]]
+    assert found.in_flight().peak_bytes.tolist() == [[15.0, 150.0]]
+    assert found.in_flight().peak_seconds.tolist() == [[3.0, 4.0]]
 
 
 def test_tail_time_follows_a_ranks_last_action() -> None:
@@ -132,7 +132,7 @@ def timelines(draw: st.DrawFn) -> Timeline:
     return simulate(
         pipeline,
         StageCosts(
-            forward=forward, backward_input=inputs, backward_weight=weights, kept_bytes=kept,
+            forward=forward, backward_input=inputs, backward_weight=weights, saved_bytes=kept,
             hop_seconds=np.array(draw(st.lists(st.integers(0, 8), min_size=2, max_size=2))) / 8,
             tail_seconds=np.zeros((2, pipeline.pp)), overlaps=draw(st.booleans()),
         ),
@@ -171,8 +171,8 @@ def test_busy_time_bubbles_and_saved_bytes_stay_within_their_bounds(found: Timel
         assert found.busy_seconds[candidate].sum() == pytest.approx(each.sum())
     assert (found.bubble_seconds >= 0).all()
     assert found.step_seconds[candidate] >= each.max()
-    waiting = found.waiting()
-    assert (waiting.peak_bytes[candidate] <= pipeline.micro_batches * costs.kept_bytes[candidate].sum() + 1e-9).all()
+    waiting = found.in_flight()
+    assert (waiting.peak_bytes[candidate] <= pipeline.micro_batches * costs.saved_bytes[candidate].sum() + 1e-9).all()
     assert (waiting.micro_batches <= pipeline.micro_batches).all()
     assert (waiting.peak_seconds[candidate] <= found.step_seconds[candidate]).all()
 
@@ -181,14 +181,14 @@ def test_candidates_are_simulated_independently() -> None:
     pipeline = Pipeline(V_SHAPED[0], 3, 2, 7)
     one = np.arange(1.0, 7.0)[None]
     other = one[:, ::-1]
-    shared = {"hop_seconds": np.array([0.1, 0.1]), "tail_seconds": np.zeros((2, 3)), "kept_bytes": np.concatenate([one, other])}
+    shared = {"hop_seconds": np.array([0.1, 0.1]), "tail_seconds": np.zeros((2, 3)), "saved_bytes": np.concatenate([one, other])}
     both = np.concatenate([one, other])
     together = simulate(pipeline, StageCosts(forward=both, backward_input=both, backward_weight=both, **shared))
     for number, seconds in enumerate((one, other)):
         alone = {name: array[number : number + 1] for name, array in shared.items()}
         found = simulate(pipeline, StageCosts(forward=seconds, backward_input=seconds, backward_weight=seconds, **alone))
         assert found.step_seconds[0] == together.step_seconds[number]
-        assert found.waiting().peak_bytes[0].tolist() == together.waiting().peak_bytes[number].tolist()
+        assert found.in_flight().peak_bytes[0].tolist() == together.in_flight().peak_bytes[number].tolist()
 
 
 def test_a_process_keeps_few_pipelines_and_each_in_few_objects() -> None:
@@ -199,4 +199,4 @@ def test_a_process_keeps_few_pipelines_and_each_in_few_objects() -> None:
     assert len(kept) <= MAX_GRAPHS
     arrays = [item for graph in kept for item in gc.get_referents(graph.__dict__) if isinstance(item, np.ndarray)]
     assert 0 < len(arrays) <= 8 * len(kept)  # independent of the length of the pipeline
-    assert not any(gc.is_tracked(item) for graph in kept for item in graph.edges)
+    assert not any(gc.is_tracked(item) for graph in kept for item in graph.level_edges)
