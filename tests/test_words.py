@@ -32,7 +32,7 @@ RIDDLE_WORDS = {
 """Words that no identifier of a finished package contains as a whole word."""
 FINISHED = (
     "strategist/report", "strategist/lint", "strategist/cards", "strategist/rules", "strategist/expr", "strategist/alternatives",
-    "strategist/bound", "strategist/planning",
+    "strategist/bound", "strategist/cost", "strategist/planning",
     "strategist/accuracy", "strategist/api", "strategist/cli", "strategist/executors", "strategist/files", "strategist/ledger",
     "strategist/profiles", "strategist/search", "strategist/tuner", "strategist/errors.py", "strategist/paths.py",
     "strategist/launch", "strategist/formats/[!p]*.py", "strategist/formats/p[ar]*.py", "strategist/formats/python*.py",

@@ -27,8 +27,8 @@ def total(parts: Parts) -> Floats:
     """Sum of the parts, in their order, so that a candidate's sum is identical to the last bit alone and within a table
     (np.sum's is not).
     """
-    found: Floats = sum(parts.values(), start=np.zeros(1))
-    return found
+    summed: Floats = sum(parts.values(), start=np.zeros(1))
+    return summed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +86,8 @@ class View:
         """Whether parameters are replicated: DDP (or nothing) holds them instead of FSDP2. Pipeline stages with replicas use
         FSDP2, because the schedule tells it which micro-batch is the last.
         """
-        alone: Mask = (self.fsdp_ranks == 1) & (self.tp == 1) & ((self.pp == 1) | (self.dp_replicate == 1))
-        return alone
+        replicated: Mask = (self.fsdp_ranks == 1) & (self.tp == 1) & ((self.pp == 1) | (self.dp_replicate == 1))
+        return replicated
 
     @cached_property
     def autocast(self) -> Mask:

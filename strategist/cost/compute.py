@@ -37,8 +37,7 @@ class LayerCompute:
     attention_flops, moved_bytes: of the forward pass.
     attention_backward: FLOPs of attention in the backward pass over the forward pass.
     moved_backward_bytes: of the backward pass.
-    repeated, repeated_matmuls, repeated_moved: shares of the forward pass that are recomputed: of attention, matmuls, elementwise
-        work.
+    repeated, repeated_matmuls, repeated_elementwise: recomputed shares of attention, matmuls, elementwise work.
     """
 
     dense: Matmuls
@@ -50,7 +49,7 @@ class LayerCompute:
     moved_backward_bytes: Floats
     repeated: Floats
     repeated_matmuls: Floats
-    repeated_moved: Floats
+    repeated_elementwise: Floats
 
 
 def layer_compute(work: LayerWork, per: StateBytes, stack: Stack, dense: Matmuls, experts: Matmuls) -> LayerCompute:
@@ -65,7 +64,7 @@ def layer_compute(work: LayerWork, per: StateBytes, stack: Stack, dense: Matmuls
         moved_backward_bytes=work.moved_backward_bytes + work.cast_bytes,
         repeated=work.repeated,
         repeated_matmuls=work.repeated_matmuls,
-        repeated_moved=work.repeated_moved,
+        repeated_elementwise=work.repeated_elementwise,
     )
 
 
@@ -76,7 +75,7 @@ def layer_seconds(layer: LayerCompute, rates: Rates, factors: Factors) -> LayerS
         matmul = matmul + layer.experts.seconds(factors, rates.memory_rate)
     attention = layer.attention_flops / rates.attention_rate
     elementwise, elementwise_backward = layer.moved_bytes / rates.memory_rate, layer.moved_backward_bytes / rates.memory_rate
-    recompute = layer.repeated_matmuls * matmul + layer.repeated * attention + layer.repeated_moved * elementwise
+    recompute = layer.repeated_matmuls * matmul + layer.repeated * attention + layer.repeated_elementwise * elementwise
     return LayerSeconds(
         forward=matmul + attention + elementwise,
         backward=layer.backward_matmuls * matmul + layer.attention_backward * attention + elementwise_backward + recompute,

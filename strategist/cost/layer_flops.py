@@ -49,15 +49,18 @@ COMPILED_LOSS_BYTES = 8.0
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWork:
-    """Forward pass of one layer. ``matmul_flops / matmuls`` is the size of a matmul that all tokens use; ``expert_flops`` are
-    those of routed experts, ``expert_size`` what one kernel of theirs multiplies, ``expert_bytes`` their weights that a pass
-    reads; ``moved_bytes`` is elementwise traffic, ``moved_backward_bytes`` that of the backward pass, ``cast_bytes`` that of
-    casts to float8 in either.
+    """Forward pass of one layer.
 
-    ``activations`` are what it saves. Shares of the forward pass that it computes again: ``repeated`` of attention,
-    ``repeated_matmuls``, ``repeated_moved`` of elementwise work, ``repeated_sums`` of tensor-parallel collectives and
-    ``repeated_exchanges`` of those between experts. ``kernels`` are launched for both passes, ``awaited_kernels`` beside them
-    while the device waits, and so are ``expert_kernels``, by one call for all experts.
+    matmul_flops, matmuls: FLOPs and number of matmuls that process all tokens.
+    expert_flops, expert_size, expert_bytes: FLOPs of routed experts, of one of their kernels, and bytes of the weights that they
+        read in a pass.
+    moved_bytes, moved_backward_bytes: elementwise traffic of the forward and of the backward pass; ``cast_bytes`` is that of casts
+        to float8 in each.
+    activations: bytes saved for the backward pass.
+    repeated, repeated_matmuls, repeated_elementwise: recomputed shares of attention, matmuls and elementwise work.
+    repeated_sums, repeated_exchanges: repeated shares of tensor-parallel collectives, and of those between experts.
+    kernels: number of launches in both passes.
+    awaited_kernels, expert_kernels: additional launches while the device waits; the latter by one call for all experts.
     """
 
     matmul_flops: Floats
@@ -73,7 +76,7 @@ class LayerWork:
     cast_bytes: Floats
     repeated: Floats
     repeated_matmuls: Floats
-    repeated_moved: Floats
+    repeated_elementwise: Floats
     repeated_sums: Floats
     repeated_exchanges: Floats
     kernels: Floats
@@ -104,20 +107,20 @@ def work_of(model: ModelShape, workload: Workload, stack: Stack, v: View) -> Wor
 
 
 def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LayerWork:
-    """One decoder layer's."""
+    """The work of one decoder layer."""
     c = compute_bytes(workload)
     h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
     inner, _ = feed_forward_width(model)
     experts = model.ffn_matrices * h * expert_width(model)
     others = model.attention_parameters + model.ffn_matrices * h * inner - experts
     t = v.tokens
-    one_kernel = v.compiled | (stack.elementwise == "fused") | stack.memory_traits.quantized_inputs
+    fused_casts = v.compiled | (stack.elementwise == "fused") | stack.memory_traits.quantized_inputs
     cast = t * (2 * h + (q + o + kv + 3 * inner) / v.tp) + (0.0 if stack.casts_once else (others + experts) / v.tp)
     activations = layer_activations(model, workload, stack, v)
-    moved, moved_back = elementwise_traffic(model, workload, stack, v)
-    last = model.dense_layers / model.layers if stack.recomputes == "needed" else 0.0
-    last_matmul = last * h * model.ffn_size / (others + experts)
-    recomputed = _recomputed_shares(activations, model, v, stack.memory_traits.selective_matmuls, last, last_matmul)
+    elementwise, elementwise_backward = elementwise_traffic(model, workload, stack, v)
+    recomputed_last = model.dense_layers / model.layers if stack.recomputes == "needed" else 0.0
+    last_matmul = recomputed_last * h * model.ffn_size / (others + experts)
+    recomputed = _recomputed_shares(activations, model, v, stack.memory_traits.selective_matmuls, recomputed_last, last_matmul)
     return LayerWork(
         matmul_flops=2 * t * others / v.tp,
         matmuls=shared_matmuls(model),
@@ -126,24 +129,24 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         weight_bytes=np.where(v.float8, 1.0, c) * others / v.tp,
         expert_bytes=np.where(v.float8, 1.0, c) * _reached_experts(model, v),
         attention_flops=(1 if stack.attention == "flash" else 2) * t * workload.attended_tokens * (q + o) / v.tp,
-        moved_bytes=moved,
-        moved_backward_bytes=moved_back,
+        moved_bytes=elementwise,
+        moved_backward_bytes=elementwise_backward,
         activations=activations,
-        cast_bytes=np.where(v.float8, np.where(one_kernel, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
-        kernels=_kernels(stack, recomputed["repeated_moved"], v),
+        cast_bytes=np.where(v.float8, np.where(fused_casts, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
+        kernels=_kernels(stack, recomputed["repeated_elementwise"], v),
         awaited_kernels=_awaited_kernels(model, stack, v),
         expert_kernels=_expert_kernels(model, stack, v) if stack.experts == "streams" else np.zeros_like(v.tp),
         **recomputed,
     )
 
 
-def _kernels(stack: Stack, repeated_moved: Floats, v: View) -> Floats:
+def _kernels(stack: Stack, repeated_elementwise: Floats, v: View) -> Floats:
     if stack.graphs != "none":
         return np.zeros_like(v.tp)
     eager, eager_back = (
         (FUSED_FORWARD_KERNELS, FUSED_BACKWARD_KERNELS) if stack.elementwise == "fused" else (FORWARD_KERNELS, BACKWARD_KERNELS)
     )
-    forward = np.where(v.compiled, COMPILED_FORWARD_KERNELS, eager) * (1 + repeated_moved)
+    forward = np.where(v.compiled, COMPILED_FORWARD_KERNELS, eager) * (1 + repeated_elementwise)
     backward = np.where(v.compiled, COMPILED_BACKWARD_KERNELS, eager_back)
     return forward + backward + np.where(v.tp > 1, COLLECTIVE_KERNELS, 0)
 
@@ -154,8 +157,8 @@ def _awaited_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
     """
     if model.moe is None or stack.graphs == "step":
         return np.zeros_like(v.tp)
-    each = _expert_kernels(model, stack, v) if stack.experts == "sliced" else 0.0
-    return np.full_like(v.tp, ROUTING_KERNELS * model.moe_layers / model.layers) + each
+    expert_kernels = _expert_kernels(model, stack, v) if stack.experts == "sliced" else 0.0
+    return np.full_like(v.tp, ROUTING_KERNELS * model.moe_layers / model.layers) + expert_kernels
 
 
 def _expert_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
@@ -168,39 +171,44 @@ def _expert_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
 
 
 def _recomputed_shares(
-    activations: LayerActivations, model: ModelShape, v: View, selective_matmuls: float, last: float, last_matmul: float
+    activations: LayerActivations, model: ModelShape, v: View, selective_matmuls: float, unrepeated_last: float, last_matmul: float
 ) -> dict[str, Floats]:
-    """Shares of a layer's forward pass that recomputation does again. ``selective_matmuls`` is the share of the matmuls that the
-    framework saves when it saves matmuls, ``last`` that of the layers that do not repeat what comes last, ``last_matmul`` that of
-    their last matmul in the FLOPs of all matmuls.
+    """Shares of a layer's forward pass that are recomputed.
 
-    A compiler with a budget drops first what is cheap to make again, as selective recomputation does, then what matmuls made; in
-    between both grow evenly. Zero-bubble schedules make a layer again for the gradients of its inputs and once more for those of
-    each matmul's weights (measured on torch 2.13: 4 forward passes with two linears, 7 with five).
+    selective_matmuls: share of the matmuls whose outputs the framework saves if it saves matmuls.
+    unrepeated_last: share of the layers whose last operations are not recomputed.
+    last_matmul: share of these layers' last matmul in the FLOPs of all matmuls.
 
-    Selective recomputation gathers inputs of tensor-parallel regions again, which with sequence parallelism is half of their
-    collectives; sums it repeats unless they are saved, but a layer's last one, which nothing after it needs."""
+    A compiler with a memory budget recomputes cheap operations first, as selective recomputation does, then matmuls; the shares of
+    both are linear in the budget. Zero-bubble schedules recompute a layer for the gradients of its inputs and once more for those
+    of each matmul's weights (measured on torch 2.13: 4 forward passes with two linears, 7 with five).
+
+    Selective recomputation repeats the gathers of inputs of tensor-parallel regions, which with sequence parallelism are half of
+    their collectives. It repeats reductions unless they are saved, except a layer's last one, whose result nothing reads.
+    """
     repeated = np.where(v.recompute_full, 1.0, np.where(v.recompute_every_second, 0.5, 0.0))
-    moved = np.where(v.recompute_selective, 1.0, repeated)
+    elementwise = np.where(v.recompute_selective, 1.0, repeated)
     if v.recompute_budget.any():
-        inputs, whole = activations.input_bytes, activations.autograd_bytes
-        edge = (activations.selective_bytes - inputs) / np.maximum(whole - inputs, 1.0)
-        below = np.clip((edge - v.budget) / np.maximum(edge, 1e-9), 0.0, 1.0)
-        above = np.clip((1 - v.budget) / np.maximum(1 - edge, 1e-9), 0.0, 1.0)
-        repeated, moved = np.where(v.recompute_budget, below, repeated), np.where(v.recompute_budget, above, moved)
-    whole = np.where(v.etp == 1, model.moe_layers / model.layers, 0.0)  # layers whose experts are no tensor-parallel region
-    gathers, sums = (0.5 - 0.25 * whole) * v.sequence_parallel, np.where(v.sequence_parallel, 0.25, 0.5)
-    regions = 1 - whole * np.where(v.sequence_parallel, 0.5, 0.25) - last * sums
+        inputs, autograd = activations.input_bytes, activations.autograd_bytes
+        selective_budget = (activations.selective_bytes - inputs) / np.maximum(autograd - inputs, 1.0)
+        matmul_share = np.clip((selective_budget - v.budget) / np.maximum(selective_budget, 1e-9), 0.0, 1.0)
+        elementwise_share = np.clip((1 - v.budget) / np.maximum(1 - selective_budget, 1e-9), 0.0, 1.0)
+        repeated = np.where(v.recompute_budget, matmul_share, repeated)
+        elementwise = np.where(v.recompute_budget, elementwise_share, elementwise)
+    # layers whose experts are no tensor-parallel region
+    unsharded_experts = np.where(v.etp == 1, model.moe_layers / model.layers, 0.0)
+    gathers, reductions = (0.5 - 0.25 * unsharded_experts) * v.sequence_parallel, np.where(v.sequence_parallel, 0.25, 0.5)
+    region_share = 1 - unsharded_experts * np.where(v.sequence_parallel, 0.5, 0.25) - unrepeated_last * reductions
     matmuls = (1 - last_matmul) * np.where(v.recompute_selective, 1 - selective_matmuls * v.saved_matmuls, repeated)
     shares = {
         "repeated": repeated,
         "repeated_matmuls": np.where(v.recompute_budget, repeated, matmuls),
-        "repeated_moved": moved,
-        "repeated_sums": np.where(v.recompute_selective, gathers + ~v.saved_collectives * sums, repeated * regions),
+        "repeated_elementwise": elementwise,
+        "repeated_sums": np.where(v.recompute_selective, gathers + ~v.saved_collectives * reductions, repeated * region_share),
         "repeated_exchanges": np.where(v.recompute_selective, ~v.saved_collectives, repeated),
     }
-    times = np.where(v.zero_bubble, 4 + model.ffn_matrices + 1.0, 1.0)
-    return {name: times * share for name, share in shares.items()}
+    passes = np.where(v.zero_bubble, 4 + model.ffn_matrices + 1.0, 1.0)
+    return {name: passes * share for name, share in shares.items()}
 
 
 def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> HeadWork:
@@ -225,28 +233,29 @@ def _chunked_loss_bytes(model: ModelShape, workload: Workload, v: View) -> Float
     """
     c, chunks = compute_bytes(workload), loss_chunks(model, v)
     logits, head = v.tokens * model.vocab_size / v.tp, model.hidden_size * model.vocab_size / v.tp
-    added = np.where(chunks > 1, chunks * head * (2 * c + 8.0), 0.0) if workload.train == "full" else 0.0
-    found: Floats = logits * (32.0 + (2 * (c + 4.0) if c < 4.0 else 0.0)) + added
-    return found
+    head_gradient_bytes = np.where(chunks > 1, chunks * head * (2 * c + 8.0), 0.0) if workload.train == "full" else 0.0
+    moved: Floats = logits * (32.0 + (2 * (c + 4.0) if c < 4.0 else 0.0)) + head_gradient_bytes
+    return moved
 
 
 def _expert_size(model: ModelShape, stack: Stack, v: View) -> Floats:
     """FLOPs of the expert matmuls that run concurrently. Tokens of all ``ep`` ranks are distributed evenly over all experts."""
     if model.moe is None:
         return np.ones_like(v.tp)
-    own = model.moe.experts / v.ep
-    tokens = v.tokens * model.moe.experts_per_token / own
-    together = own if stack.experts == "grouped" else np.minimum(own, EXPERT_STREAMS if stack.experts == "streams" else 1)
-    return 2 * together * tokens * model.hidden_size * model.moe.expert_ffn_size / v.tp
+    local_experts = model.moe.experts / v.ep
+    tokens = v.tokens * model.moe.experts_per_token / local_experts
+    streams = np.minimum(local_experts, EXPERT_STREAMS if stack.experts == "streams" else 1)
+    concurrent_experts = local_experts if stack.experts == "grouped" else streams
+    return 2 * concurrent_experts * tokens * model.hidden_size * model.moe.expert_ffn_size / v.tp
 
 
 def _reached_experts(model: ModelShape, v: View) -> Floats:
     """Parameters of a rank's experts that receive at least one token of a micro-batch, averaged over layers."""
     if model.moe is None:
         return np.zeros_like(v.tp)
-    own = model.moe.experts / v.ep
+    local_experts = model.moe.experts / v.ep
     tokens = v.tokens / np.where(v.etp > 1, 1.0, v.tp)
-    reached = np.minimum(own, tokens * model.moe.experts_per_token)
+    reached = np.minimum(local_experts, tokens * model.moe.experts_per_token)
     return reached * model.expert_parameters * model.moe_layers / model.layers / v.etp
 
 
@@ -256,9 +265,9 @@ def model_flops_per_token(model: ModelShape, workload: Workload) -> float:
     Frozen weights count 4. The token embedding is a lookup; a tied one counts as the head.
     """
     head = model.vocab_size * model.hidden_size if model.tied_embeddings else 0
-    met = model.active_parameters - model.embedding_parameters + head
+    used_parameters = model.active_parameters - model.embedding_parameters + head
     attention = 6 * model.layers * (model.query_width + model.attended_width) * workload.attended_tokens
-    return (6.0 if workload.train == "full" else 4.0) * met + attention
+    return (6.0 if workload.train == "full" else 4.0) * used_parameters + attention
 
 
 def interpolate(size: Floats, points: tuple[tuple[float, float], ...]) -> Floats:

@@ -35,34 +35,34 @@ class LossMemory:
 
 
 def loss_memory(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LossMemory:
-    """Memory of the loss. A chunked loss has the tensors of one chunk at a time, beside what it keeps of all chunks. A pipeline
+    """Memory of the loss. A chunked loss has the tensors of one chunk at a time, and what it saves of all chunks. A pipeline
     with one stage per rank also keeps the logits.
     """
-    whole = _stack_loss_memory(model, workload, stack, v)
+    of_stack = _stack_loss_memory(model, workload, stack, v)
     if not v.chunked_loss.any():
-        return whole
-    chunked = _chunked_loss_memory(model, workload, v, whole.input_bytes)
+        return of_stack
+    of_knob = _chunked_loss_memory(model, workload, v, of_stack.input_bytes)
     names = [field.name for field in fields(LossMemory)]
-    return LossMemory(**{name: np.where(v.chunked_loss, getattr(chunked, name), getattr(whole, name)) for name in names})
+    return LossMemory(**{name: np.where(v.chunked_loss, getattr(of_knob, name), getattr(of_stack, name)) for name in names})
 
 
 def _chunked_loss_memory(model: ModelShape, workload: Workload, v: View, input_bytes: Floats) -> LossMemory:
-    """Memory with the knob ``chunked_loss``: the gradient of the loss's input waits in place of the input, so ``input_bytes`` are
+    """Memory with the knob ``chunked_loss``: the gradient of the loss's input is held in place of the input, so ``input_bytes`` are
     those of a whole loss, and the gradient of the head, if it is trained, in place of the logits.
 
     Peak: either the softmax of a chunk, in the compute type and fp32, or the chunk's share of the head's gradient and the logits'
-    gradient; beside the sum of these shares, in fp32 if there are several chunks, and the input of all tokens.
+    gradient; in addition the sum of these shares, in fp32 if there are several chunks, and the input of all tokens.
     """
     c, head = compute_bytes(workload), model.hidden_size * model.vocab_size / v.tp
     gradient = head * c if workload.train == "full" else np.zeros_like(head)
-    several = loss_chunks(model, v) > 1
+    several_chunks = loss_chunks(model, v) > 1
     logits = np.minimum(v.tokens, chunk_tokens(model.hidden_size)) * model.vocab_size / v.tp
     softmax = logits * (4.0 + (c if c < 4.0 else 0.0))
-    sums = np.where(several, gradient * 4.0 / c, 0.0)
+    gradient_sum = np.where(several_chunks, gradient * 4.0 / c, 0.0)
     return LossMemory(
         input_bytes=input_bytes,
         projected_bytes=gradient,
-        peak_bytes=sums + np.maximum(softmax, logits * c + gradient) + v.tokens * model.hidden_size * c,
+        peak_bytes=gradient_sum + np.maximum(softmax, logits * c + gradient) + v.tokens * model.hidden_size * c,
         saved_bytes=gradient,
         lingering_bytes=np.zeros_like(gradient),
     )
@@ -74,36 +74,38 @@ def loss_chunks(model: ModelShape, v: View) -> Floats:
 
 
 def _stack_loss_memory(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LossMemory:
-    """Memory of the loss that the stack has by itself."""
+    """Memory of the loss of the stack, without the knob."""
     c, loss, traits = compute_bytes(workload), stack.loss, stack.memory_traits
     logits = v.tokens * model.vocab_size / v.logit_shards
     inputs = (
         v.tokens * model.hidden_size * ((c + residual_bytes(stack, c, autocasts(stack, workload, v))) / v.activation_shards + c)
     )
-    held = c * (v.pp > 1) * (v.virtual_stages == 1) if traits.holds_outputs else 0.0
-    each = np.where(v.compiled, loss.compiled_logit_bytes, loss.logit_bytes) if loss.compiled_logit_bytes else loss.logit_bytes
-    each = each + traits.parallel_loss_bytes * v.loss_parallel
-    pieces, whole = _pieces(loss, v), loss.chunks == 1 and not loss.chunk_tokens
-    if whole:
-        kept, between = logits * held, LOG_SOFTMAX_BYTES * logits
+    held_logit_bytes = c * (v.pp > 1) * (v.virtual_stages == 1) if traits.holds_outputs else 0.0
+    bytes_per_logit = (
+        np.where(v.compiled, loss.compiled_logit_bytes, loss.logit_bytes) if loss.compiled_logit_bytes else loss.logit_bytes
+    )
+    bytes_per_logit = bytes_per_logit + traits.parallel_loss_bytes * v.loss_parallel
+    chunks, unchunked = _stack_loss_chunks(loss, v), loss.chunks == 1 and not loss.chunk_tokens
+    if unchunked:
+        all_chunks_bytes, saved_bytes = logits * held_logit_bytes, LOG_SOFTMAX_BYTES * logits
     elif loss.fused:
-        kept = c * (v.tokens * model.hidden_size / v.activation_shards + model.hidden_size * model.vocab_size / v.tp)
-        between = kept
+        all_chunks_bytes = c * (v.tokens * model.hidden_size / v.activation_shards + model.hidden_size * model.vocab_size / v.tp)
+        saved_bytes = all_chunks_bytes
     else:
-        saved = np.where(v.compiled, 0.0, LOG_SOFTMAX_BYTES) if loss.kept_logit_bytes else 0.0
-        kept = between = logits * (loss.kept_logit_bytes + saved)
+        saved_logit_bytes = np.where(v.compiled, 0.0, LOG_SOFTMAX_BYTES) if loss.kept_logit_bytes else 0.0
+        all_chunks_bytes = saved_bytes = logits * (loss.kept_logit_bytes + saved_logit_bytes)
     chunk_by_chunk = loss.fused or not loss.kept_logit_bytes
     return LossMemory(
         input_bytes=inputs,
-        projected_bytes=c * logits / (pieces if chunk_by_chunk else 1.0),
-        peak_bytes=logits / pieces * each + kept,
-        saved_bytes=between,
+        projected_bytes=c * logits / (chunks if chunk_by_chunk else 1.0),
+        peak_bytes=logits / chunks * bytes_per_logit + all_chunks_bytes,
+        saved_bytes=saved_bytes,
         lingering_bytes=logits * traits.lingering_logit_bytes,
     )
 
 
-def _pieces(loss: Loss, v: View) -> Floats:
+def _stack_loss_chunks(loss: Loss, v: View) -> Floats:
     """Number of chunks of the loss in one micro-batch."""
-    least = v.tokens / loss.chunk_tokens if loss.chunk_tokens else np.ones_like(v.tokens)
-    pieces: Floats = np.maximum(np.maximum(least, loss.chunks), 1.0)
-    return pieces
+    minimum = v.tokens / loss.chunk_tokens if loss.chunk_tokens else np.ones_like(v.tokens)
+    chunks: Floats = np.maximum(np.maximum(minimum, loss.chunks), 1.0)
+    return chunks

@@ -14,7 +14,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import stage_activations
 from strategist.cost.calibration import Calibration
 from strategist.cost.candidate_arrays import Floats, View, view
-from strategist.cost.memory import kept_states
+from strategist.cost.memory import resident_states
 from strategist.cost.memory_context import MemoryContext, local_parameters, memory_context
 from strategist.cost.model_states import Stage, stages
 from strategist.cost.price import fitting_bytes, work_on
@@ -25,7 +25,7 @@ from strategist.expr.columns import Columns
 FAMILY_KNOBS = (
     "recompute", "saved_operations", "recompute_budget_percent", "sequence_parallel", "compile", "float8", "activation_offload",
 )  # fmt: skip
-"""Knobs with one value in a family, beside layout and micro-batch. The bounds omit all other knobs or take their cheapest value."""
+"""Knobs with one value in a family, like layout and micro-batch. The bounds omit all other knobs or take their cheapest value."""
 
 CHEAPEST_KNOBS: dict[str, KnobValue] = {
     "reshard_after_forward": True, "reshard_group_size": 1, "loss_parallel": True, "chunked_loss": False, "reduce_dtype": "bf16",
@@ -49,7 +49,7 @@ class LowerBounds:
 def lower_bounds(
     model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack
 ) -> LowerBounds:
-    """Lower bounds of a table of families, whose other knobs are ``CHEAPEST_KNOBS``. All devices of the cluster are alike.
+    """Lower bounds of a table of families, whose other knobs are ``CHEAPEST_KNOBS``. All devices of the cluster are equal.
 
     Seconds: computation and exposed waiting of a rank for its micro-batches, averaged over ranks, so at most those of the
     slowest; no schedule and no split of stages takes less. Memory: of the first stage in the backward pass of its last layer.
@@ -61,8 +61,8 @@ def lower_bounds(
     seconds = v.accumulation * (model.layers / v.pp) * layer_step_seconds(inputs, calibration.factors)
     stage = replace(stage, recomputed_share=1.0, outputs=np.zeros_like(v.pp))
     context = memory_context(model, workload, stack, work, v)
-    transient = calibration.memory * _transient(stage, context)
-    memory = {how: kept_states(stage, replace(context, v=_offloaded(v, how))) + transient for how in _OFFLOADS}
+    transient = calibration.memory * _transient_bytes(stage, context)
+    memory = {mode: resident_states(stage, replace(context, v=_offloaded(v, mode))) + transient for mode in _OFFLOADS}
     room = fitting_bytes(cluster.device, columns)
     return LowerBounds(memory_bytes={**memory, "streamed": np.zeros_like(v.pp)}, room_bytes=room, step_seconds=seconds)
 
@@ -70,20 +70,20 @@ def lower_bounds(
 _OFFLOADS = ("none", "optimizer", "all")
 
 
-def _offloaded(v: View, how: str) -> View:
+def _offloaded(v: View, mode: str) -> View:
     all_true, all_false = np.ones_like(v.reshard), np.zeros_like(v.reshard)
     return replace(
-        v, offload_all=all_true if how == "all" else all_false, offload_optimizer=all_true if how == "optimizer" else all_false
+        v, offload_all=all_true if mode == "all" else all_false, offload_optimizer=all_true if mode == "optimizer" else all_false
     )
 
 
-def _transient(stage: Stage, c: MemoryContext) -> Floats:
+def _transient_bytes(stage: Stage, c: MemoryContext) -> Floats:
     """Transient bytes: activations of the fewest micro-batches that a schedule holds, recomputed activations and gradients of
     the last layer, and two gathered layers.
     """
     v, layer = c.v, c.layer
-    begins = layer.feed_forward_backward_bytes + np.where(v.recompute_every_second, 0.0, layer.recomputed_bytes)
-    each = np.where(v.float8, 1.0, c.per.gathered) if c.traits.float8_parameters else c.per.gathered
-    gathered = np.minimum(stage.layers, 2.0) * local_parameters(stage, c).layer * each
+    backward = layer.feed_forward_backward_bytes + np.where(v.recompute_every_second, 0.0, layer.recomputed_bytes)
+    bytes_per_parameter = np.where(v.float8, 1.0, c.per.gathered) if c.traits.float8_parameters else c.per.gathered
+    gathered = np.minimum(stage.layers, 2.0) * local_parameters(stage, c).layer * bytes_per_parameter
     sharded = ~v.ddp if c.traits.parameters == "shards" else np.zeros_like(v.ddp)
-    return stage_activations(stage, layer, v, c.traits).in_flight_bytes + begins + np.where(sharded, gathered, 0.0)
+    return stage_activations(stage, layer, v, c.traits).in_flight_bytes + backward + np.where(sharded, gathered, 0.0)

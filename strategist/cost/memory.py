@@ -45,7 +45,7 @@ def memory_instants(stage: Stage, context: MemoryContext, slack: float, factor: 
     return by_instant
 
 
-def kept_states(stage: Stage, context: MemoryContext) -> Floats:
+def resident_states(stage: Stage, context: MemoryContext) -> Floats:
     """Bytes of parameters and optimizer states that stay on the device throughout the step."""
     parameters, timeline = _states_and_timeline(stage, context)
     return parameters + timeline.optimizer

@@ -63,8 +63,8 @@ class StageTimeline:
     @cached_property
     def in_backward(self) -> tuple[Floats, Floats]:
         """Gathered parameters in the backward pass of the last layer, and in that of the first."""
-        (resident, running), (beside, after) = self.gathered, self.unresharded
-        return resident + running + beside, np.maximum(resident + running, after)
+        (resident, transit), (at_loss, after_backward) = self.gathered, self.unresharded
+        return resident + transit + at_loss, np.maximum(resident + transit, after_backward)
 
     @cached_property
     def unresharded(self) -> tuple[Floats, Floats]:
@@ -72,7 +72,7 @@ class StageTimeline:
 
     @cached_property
     def root(self) -> tuple[Floats, Floats, Floats]:
-        """Embedding and head: when gathered, the waiting gradient of the head, and the gradients of both."""
+        """Bytes of embedding and head: when gathered, the pending gradient of the head, and the gradients of both."""
         return root_memory(self.stage, self.local, self.context)
 
     @cached_property
@@ -80,7 +80,7 @@ class StageTimeline:
         return np.ceil(self.stage.has_head)
 
     @cached_property
-    def several(self) -> Mask:
+    def accumulates(self) -> Mask:
         """Whether gradients of earlier micro-batches may exist."""
         mask: Mask = self.v.accumulation > 1
         return mask
@@ -94,7 +94,7 @@ class StageTimeline:
     @cached_property
     def reduced_last(self) -> Mask:
         """Whether gradients are only reduced with the last of several micro-batches; earlier ones accumulate unsharded."""
-        mask: Mask = self.v.no_sync & self.several & ~self.v.ddp & ~self.v.streamed & (self.traits.parameters == "shards")
+        mask: Mask = self.v.no_sync & self.accumulates & ~self.v.ddp & ~self.v.streamed & (self.traits.parameters == "shards")
         return mask
 
     @cached_property
@@ -110,14 +110,15 @@ class StageTimeline:
     @cached_property
     def early_gradients(self) -> Floats:
         """Bytes of gradients that exist before the backward pass of the layers."""
-        return np.where((self.several & ~self.before_first_backward) | self.in_buckets, self.first_gradients, 0.0) + self.unsummed
+        exist = (self.accumulates & ~self.before_first_backward) | self.in_buckets
+        return np.where(exist, self.first_gradients, 0.0) + self.unsummed
 
     @cached_property
     def streamed_head(self) -> tuple[Floats, Floats]:
-        """Beside a streamed head: the sums of its gradients over earlier micro-batches, and the layer that is being copied."""
+        """With a streamed head: the sum of its gradients over earlier micro-batches, and the layer that is being copied."""
         v, per = self.v, self.context.per
-        trained = 0.0 if per.frozen else self.has_head * self.local.head * v.reduce_bytes
-        return np.where(v.streamed & self.several, trained, 0.0), np.where(v.streamed, self.gathered[1] / 2, 0.0)
+        gradient_sum = 0.0 if per.frozen else self.has_head * self.local.head * v.reduce_bytes
+        return np.where(v.streamed & self.accumulates, gradient_sum, 0.0), np.where(v.streamed, self.gathered[1] / 2, 0.0)
 
     @cached_property
     def waiting_loss(self) -> Floats:
@@ -127,8 +128,8 @@ class StageTimeline:
     @cached_property
     def other_logits(self) -> Floats:
         """Bytes of logits of other micro-batches than the current one."""
-        left = np.where(self.several, self.context.loss.lingering_bytes, 0.0)
-        return self.has_head * (left + (self.stage.losses_in_flight - 1) * self.waiting_loss)
+        lingering = np.where(self.accumulates, self.context.loss.lingering_bytes, 0.0)
+        return self.has_head * (lingering + (self.stage.losses_in_flight - 1) * self.waiting_loss)
 
     @cached_property
     def layer_gradients(self) -> Floats:
@@ -153,18 +154,18 @@ class StageTimeline:
 
     @cached_property
     def at_first_layer(self) -> tuple[Floats, Floats]:
-        """Gradients in the backward pass of the first layer, and saved bytes that are gone by then.
+        """Gradients in the backward pass of the first layer, and saved bytes that are freed by then.
 
-        Without gradients of an earlier micro-batch, all exist but the first layer's own and the root's. If a second micro-batch
-        follows, that one finds all gradients, but no longer the activations of the first layer and the stage's output: it counts if
-        it takes more.
+        Without gradients of an earlier micro-batch, those of the first layer and of the root are missing. If a second micro-batch
+        follows, all gradients exist in its backward pass, but the activations of the first layer and the stage's output are freed:
+        it counts if it takes more.
         """
-        own = self.first_gradients * (self.local.root + self.local.layer) / np.maximum(self.local.stage, 1.0)
-        kept = self.activations.first_layer_bytes + self.activations.output_bytes
-        second = self.before_first_backward & self.several & (own > kept)
-        all_there = self.in_buckets | (self.several & ~self.before_first_backward) | second
-        there = np.where(all_there, self.first_gradients, self.first_gradients - own)
-        return there + self.traits.piled_gradient_bytes * self.local.stage + self.unsummed, np.where(second, kept, 0.0)
+        missing = self.first_gradients * (self.local.root + self.local.layer) / np.maximum(self.local.stage, 1.0)
+        freed = self.activations.first_layer_bytes + self.activations.output_bytes
+        second_counts = self.before_first_backward & self.accumulates & (missing > freed)
+        all_exist = self.in_buckets | (self.accumulates & ~self.before_first_backward) | second_counts
+        existing = np.where(all_exist, self.first_gradients, self.first_gradients - missing)
+        return existing + self.traits.piled_gradient_bytes * self.local.stage + self.unsummed, np.where(second_counts, freed, 0.0)
 
 
 def first_layer_forward(t: StageTimeline) -> Parts:
@@ -182,32 +183,32 @@ def forward_end(t: StageTimeline) -> Parts:
 
 def loss(t: StageTimeline) -> Parts:
     """Backward pass of the loss, or all of a chunked one: logits and what it computes from them, with all activations in flight."""
-    (resident, _), (beside, _), (sums, copied) = t.gathered, t.unresharded, t.streamed_head
-    unsharded = resident + beside + copied + last_gather(t.stage, t.local, t.context)
-    return _at_loss(t, t.early_gradients + sums, unsharded, t.activations.in_flight_bytes, t.other_logits)
+    (resident, _), (at_loss, _), (head_sums, copied_layer) = t.gathered, t.unresharded, t.streamed_head
+    unsharded = resident + at_loss + copied_layer + last_gather(t.stage, t.local, t.context)
+    return _at_loss(t, t.early_gradients + head_sums, unsharded, t.activations.in_flight_bytes, t.other_logits)
 
 
 def second_loss(t: StageTimeline) -> Parts:
-    """Backward pass of the second micro-batch's loss, if all forward passes come first: beside gradients of the first one."""
-    (resident, _), (_, after) = t.gathered, t.unresharded
-    lasting = np.where(t.stage.losses_in_flight > 1, t.first_gradients, 0.0)
+    """Backward pass of the second micro-batch's loss, if all forward passes come first: with the gradients of the first one."""
+    (resident, _), (_, after_backward) = t.gathered, t.unresharded
+    gradients = np.where(t.stage.losses_in_flight > 1, t.first_gradients, 0.0)
     other_logits = t.other_logits - t.has_head * np.minimum(t.stage.losses_in_flight - 1, 1.0) * t.waiting_loss
-    held = t.activations.in_flight_bytes - t.activations.micro_batch_bytes
-    return _at_loss(t, lasting, np.maximum(resident, after), held, other_logits)
+    activations = t.activations.in_flight_bytes - t.activations.micro_batch_bytes
+    return _at_loss(t, gradients, np.maximum(resident, after_backward), activations, other_logits)
 
 
 def head_backward(t: StageTimeline) -> Parts:
     """Backward pass of the head: the logits' gradient, the head and its gradient, and the prefetched last layer."""
-    c, per, held = t.context, t.context.per, t.activations
-    (resident, running), (beside, _) = t.gathered, t.unresharded
+    c, per, activations = t.context, t.context.per, t.activations
+    (resident, transit), (at_loss, _) = t.gathered, t.unresharded
     head = t.has_head * t.local.head * per.gathered
-    unsharded = resident + beside + running / 2 + (head if t.traits.root == "neither" else 0.0)
+    unsharded = resident + at_loss + transit / 2 + (head if t.traits.root == "neither" else 0.0)
     gradient = t.has_head * c.loss.input_bytes
     return _parts(
         t,
         gradients=t.early_gradients + t.streamed_head[0],
         unsharded=unsharded,
-        activations=held.in_flight_bytes + gradient,
+        activations=activations.in_flight_bytes + gradient,
         logits=t.other_logits + t.has_head * c.loss.projected_bytes,
         communication=np.where(t.in_buckets | c.per.frozen, 0.0, head),
     )
@@ -216,31 +217,27 @@ def head_backward(t: StageTimeline) -> Parts:
 def last_layer_backward(t: StageTimeline) -> Parts:
     """Backward pass of the last layer's feed-forward: all that it saved, and no gradient of a layer yet."""
     layer = t.context.layer
-    begins = np.where(
+    layer_start = np.where(
         t.v.recompute_every_second & (t.stage.recomputed_share < 1), layer.feed_forward_backward_bytes, t.layer_backward
     )
-    return _backward(t, t.early_gradients, t.in_backward[0], t.activations.in_flight_bytes + begins, None)
+    return _backward(t, t.early_gradients, t.in_backward[0], t.activations.in_flight_bytes + layer_start, None)
 
 
 def second_last_layer_backward(t: StageTimeline) -> Parts:
-    """Backward pass of the layer before the last, beside the reduction buffer of the last one's gradients.
+    """Backward pass of the layer before the last, with the reduction buffer of the last one's gradients.
 
-    If only the last micro-batch is reduced and a rank's stages run one by one, this is instead the moment when the last stage
-    begins with its second micro-batch.
+    If only the last micro-batch is reduced and a rank's stages run one by one, this is instead the instant at which the last
+    stage begins with its second micro-batch.
     """
-    above, below = t.in_backward
-    two, held = np.minimum(t.stage.layers, 2.0) - 1, t.activations
-    early = np.where(t.reduced_last, 0.0, t.reduction)
-    values = (
-        t.early_gradients,
-        above,
-        held.in_flight_bytes - held.last_layer_bytes * two + t.layer_backward,
-        early * two,
-    )
+    last_gathered, first_gathered = t.in_backward
+    further_layer, activations = np.minimum(t.stage.layers, 2.0) - 1, t.activations
+    reduction = np.where(t.reduced_last, 0.0, t.reduction)
+    remaining = activations.in_flight_bytes - activations.last_layer_bytes * further_layer + t.layer_backward
+    values = (t.early_gradients, last_gathered, remaining, reduction * further_layer)
     alone = t.v.sequential_backward & t.reduced_last
     if alone.any():
-        others = (t.gradients, below, held.last_stage_alone_bytes + t.layer_backward, early)
-        values = tuple(np.where(alone, other, value) for other, value in zip(others, values, strict=True))  # type: ignore[assignment]
+        alone_values = (t.gradients, first_gathered, activations.last_stage_alone_bytes + t.layer_backward, reduction)
+        values = tuple(np.where(alone, other, value) for other, value in zip(alone_values, values, strict=True))  # type: ignore[assignment]
     return _backward(t, *values)
 
 
@@ -248,42 +245,44 @@ def second_last_attention_backward(t: StageTimeline) -> Parts:
     """Backward pass of the attention of the layer before the last, whose other gradients exist. If only the last micro-batch is
     reduced, no others are in flight then.
     """
-    above, below = t.in_backward
-    last = t.reduced_last & (t.stage.in_flight > 1)
-    two, held = np.minimum(t.stage.layers, 2.0) - 1, t.activations
-    left = held.in_flight_bytes - held.last_layer_bytes - held.layer_bytes * two + t.context.layer.attention_backward_bytes
-    left = left - np.where(last, (t.stage.in_flight - 1) * held.micro_batch_bytes, 0.0)
-    moving = np.where(t.reduced_last, t.reduction, t.layer_gradients)
-    return _backward(t, np.where(last, t.gradients, t.early_gradients), np.where(last, below, above), left, moving)
+    last_gathered, first_gathered = t.in_backward
+    alone = t.reduced_last & (t.stage.in_flight > 1)
+    further_layer, activations = np.minimum(t.stage.layers, 2.0) - 1, t.activations
+    remaining = activations.in_flight_bytes - activations.last_layer_bytes - activations.layer_bytes * further_layer
+    remaining = remaining + t.context.layer.attention_backward_bytes
+    remaining = remaining - np.where(alone, (t.stage.in_flight - 1) * activations.micro_batch_bytes, 0.0)
+    buffers = np.where(t.reduced_last, t.reduction, t.layer_gradients)
+    gradients, unsharded = np.where(alone, t.gradients, t.early_gradients), np.where(alone, first_gathered, last_gathered)
+    return _backward(t, gradients, unsharded, remaining, buffers)
 
 
 def first_layer_backward(t: StageTimeline) -> Parts:
     """Backward pass of the first layer's feed-forward: nearly all gradients exist, of a second micro-batch all."""
-    gradients, fewer = t.at_first_layer
-    left = t.activations.after_first_bytes - fewer + t.layer_backward
-    return _backward(t, gradients, t.in_backward[1], left, np.where(t.reduced_last, 0.0, t.reduction))
+    gradients, freed = t.at_first_layer
+    remaining = t.activations.after_first_bytes - freed + t.layer_backward
+    return _backward(t, gradients, t.in_backward[1], remaining, np.where(t.reduced_last, 0.0, t.reduction))
 
 
 def first_layer_attention_backward(t: StageTimeline) -> Parts:
     """Backward pass of the first layer's attention."""
-    held = t.activations
-    left = held.after_first_bytes - held.first_layer_bytes + t.context.layer.attention_backward_bytes
-    moving = np.where(t.reduced_last, t.layer_weights, t.layer_gradients)
-    return _backward(t, t.at_first_layer[0], t.in_backward[1], left, moving)
+    activations = t.activations
+    remaining = activations.after_first_bytes - activations.first_layer_bytes + t.context.layer.attention_backward_bytes
+    buffers = np.where(t.reduced_last, t.layer_weights, t.layer_gradients)
+    return _backward(t, t.at_first_layer[0], t.in_backward[1], remaining, buffers)
 
 
 def weight_gradient_pass(t: StageTimeline) -> Parts:
     """Weight gradients of a zero-bubble schedule, for each of which the layers are recomputed."""
-    held = t.activations
-    left = held.after_first_bytes + held.weight_pass_bytes + t.context.layer.feed_forward_backward_bytes
-    return _backward(t, t.at_first_layer[0], t.in_backward[1], left, None)
+    activations = t.activations
+    remaining = activations.after_first_bytes + activations.weight_pass_bytes + t.context.layer.feed_forward_backward_bytes
+    return _backward(t, t.at_first_layer[0], t.in_backward[1], remaining, None)
 
 
 def embedding_backward(t: StageTimeline) -> Parts:
-    """Backward pass of the embedding: its unsharded gradient, beside that of the head."""
-    at_last = t.root[2]
-    unsharded = np.where(at_last > 0, t.local.root * t.context.per.gathered, 0.0)
-    return _parts(t, gradients=_without_root(t), unsharded=unsharded, logits=t.other_logits, communication=at_last)
+    """Backward pass of the embedding: its unsharded gradient, and that of the head."""
+    root_gradients = t.root[2]
+    unsharded = np.where(root_gradients > 0, t.local.root * t.context.per.gathered, 0.0)
+    return _parts(t, gradients=_without_root(t), unsharded=unsharded, logits=t.other_logits, communication=root_gradients)
 
 
 def root_reduction(t: StageTimeline) -> Parts:
@@ -325,11 +324,12 @@ def peak_memory(timeline: StageTimeline, factor: float) -> Parts:
 
 def instants(timeline: StageTimeline, factor: float) -> dict[str, Parts]:
     """The parts at each candidate peak, by its name, in the order of a step; transient parts times ``factor``."""
-    found = {peak.__name__: peak(timeline) for peak in PEAKS if peak is not weight_gradient_pass or timeline.v.zero_bubble.any()}
+    peaks = [peak for peak in PEAKS if peak is not weight_gradient_pass or timeline.v.zero_bubble.any()]
+    by_instant = {peak.__name__: peak(timeline) for peak in peaks}
     if factor == 1.0:
-        return found
+        return by_instant
     scaled = {name: factor if name in TRANSIENT_PARTS else 1.0 for name in ("gradients", *TRANSIENT_PARTS)}
-    return {at: {name: part * scaled[name] for name, part in parts.items()} for at, parts in found.items()}
+    return {instant: {name: part * scaled[name] for name, part in parts.items()} for instant, parts in by_instant.items()}
 
 
 def _at_loss(t: StageTimeline, gradients: Floats, unsharded: Floats, activations: Floats, logits: Floats) -> Parts:
@@ -344,21 +344,21 @@ def _at_loss(t: StageTimeline, gradients: Floats, unsharded: Floats, activations
 
 
 def _backward(t: StageTimeline, gradients: Floats, unsharded: Floats, activations: Floats, buffers: Floats | None) -> Parts:
-    """Parts during the backward pass of layers: with the waiting gradient of the head, and the logits until that exists."""
-    apart = np.where(t.v.zero_bubble, t.has_head * t.context.loss.projected_bytes, 0.0)
+    """Parts during the backward pass of layers: with the pending gradient of the head, and the logits until that exists."""
+    separate_logits = np.where(t.v.zero_bubble, t.has_head * t.context.loss.projected_bytes, 0.0)
     return _parts(
         t,
         gradients=gradients,
         unsharded=unsharded,
         activations=activations,
-        logits=t.other_logits + apart,
+        logits=t.other_logits + separate_logits,
         communication=t.root[1] if buffers is None else buffers + t.root[1],
     )
 
 
 def _without_root(t: StageTimeline) -> Floats:
     """Gradients that stay, without those of embedding and head if no earlier micro-batch has produced any."""
-    return np.where(t.several, t.gradients, t.gradients * (1 - t.local.root / np.maximum(t.local.stage, 1.0)))
+    return np.where(t.accumulates, t.gradients, t.gradients * (1 - t.local.root / np.maximum(t.local.stage, 1.0)))
 
 
 def _parts(
@@ -383,18 +383,18 @@ def _parts(
 
 def _largest(peaks: Sequence[Parts], zero: Floats) -> Parts:
     """The parts of each candidate's largest peak (the first of equal ones)."""
-    most = sum(peaks[0].values(), start=zero)
+    maximum = sum(peaks[0].values(), start=zero)
     largest = np.zeros(zero.shape, dtype=np.int8)
-    for number, peak in enumerate(peaks[1:], start=1):
+    for index, peak in enumerate(peaks[1:], start=1):
         first, *others = peak.values()
         total = sum(others, start=first)
-        higher = total > most
-        np.copyto(largest, number, where=higher)
-        np.copyto(most, total, where=higher)
+        higher = total > maximum
+        np.copyto(largest, index, where=higher)
+        np.copyto(maximum, total, where=higher)
     parts = {name: zero.copy() for name in ("gradients", *TRANSIENT_PARTS)}
-    for number, peak in enumerate(peaks):
-        here = largest == number
-        if here.any():
+    for index, peak in enumerate(peaks):
+        rows = largest == index
+        if rows.any():
             for name, part in peak.items():
-                np.copyto(parts[name], part, where=here)
+                np.copyto(parts[name], part, where=rows)
     return parts

@@ -28,7 +28,7 @@ CHUNK_ROWS = 16384
 """Candidates priced at once: few enough that their columns stay in the processor's cache."""
 
 FEW_ROWS = 1024
-"""So few candidates are timed all, whether they fit or not: looking at those that do by themselves takes longer."""
+"""Maximum number of candidates that are all timed, whether they fit or not: selecting those that fit takes longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Priced:
     """Predictions as columns, one element per candidate.
 
     memory, time: parts, by the contract's names.
-    chunks: the chunks that were joined.
+    chunks: prices of the chunks that the columns join.
     stage_layers: by row, number of layers of each stage if these are uneven.
     """
 
@@ -118,8 +118,8 @@ class Priced:
         time = TimeParts(**{name: float(column[row]) for name, column in self.time.items()})
         seconds = float(self.step_seconds[row])
         communication = float(self.communication_seconds[row])
-        one = {name: column[row : row + 1] for name, column in self.time.items()}
-        joules = None if self.limit_watts is None else float(step_joules(self.limit_watts, one)[0])
+        row_time = {name: column[row : row + 1] for name, column in self.time.items()}
+        joules = None if self.limit_watts is None else float(step_joules(self.limit_watts, row_time)[0])
         return Estimate(
             memory=MemoryParts(**{name: float(self.memory[name][row]) for name in PARTS}),
             peak_memory_bytes=float(self.peak_memory_bytes[row]),
@@ -154,7 +154,7 @@ def price(
 
     With a ``confidence``, the time of candidates that do not fit with that probability may be left out: it is NaN then.
     """
-    most = None if confidence is None else memory_margin(calibration.memory_spread, confidence)
+    margin = None if confidence is None else memory_margin(calibration.memory_spread, confidence)
     chunks = [
         _price_chunk(
             model,
@@ -163,7 +163,7 @@ def price(
             columns.take(np.arange(begin, min(begin + CHUNK_ROWS, columns.rows))),
             calibration,
             stack,
-            most,
+            margin,
         )
         for begin in range(0, max(columns.rows, 1), CHUNK_ROWS)
     ]
@@ -223,8 +223,8 @@ def _price_chunk(
     work = work_on(model, cluster, workload, stack, v)
     ends = stages(model, v, stack.memory_traits)[: 1 if (v.pp == 1).all() else 2]
     context = memory_context(model, workload, stack, work, v)
-    found = [device_memory(stage, context, cluster.device.allocator_slack, calibration.memory) for stage in ends]
-    first, last = found[0], found[-1]
+    memory_by_stage = [device_memory(stage, context, cluster.device.allocator_slack, calibration.memory) for stage in ends]
+    first, last = memory_by_stage[0], memory_by_stage[-1]
     larger = None if last is first else needed_memory(last) > needed_memory(first)
     memory = first if larger is None else {name: np.where(larger, last[name], first[name]) for name in PARTS}
     host = host_memory(ends[0], context, cluster)
@@ -236,9 +236,9 @@ def _price_chunk(
     if rows is not None:
         v = view(columns.take(rows), workload)
         work = work_on(model, cluster, workload, stack, v)
-    timed = step(step_inputs(model, calibration.calibrated_cluster(cluster), workload, stack, v, work), calibration.factors)
-    timed = timed if rows is None else timed.spread(rows, columns.rows)
-    return Chunk(first=first, last=last, memory=memory, host_memory_bytes=host, step=timed)
+    step_time = step(step_inputs(model, calibration.calibrated_cluster(cluster), workload, stack, v, work), calibration.factors)
+    step_time = step_time if rows is None else step_time.spread(rows, columns.rows)
+    return Chunk(first=first, last=last, memory=memory, host_memory_bytes=host, step=step_time)
 
 
 def work_on(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View) -> Work:

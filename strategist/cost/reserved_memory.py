@@ -59,7 +59,7 @@ def reduce_pool(t: StageTimeline, peak: Parts) -> Floats:
     shards = t.local.shard * bytes_per_parameter
     addition = np.where(v.dp_replicate > 1, t.local.shard, t.local.root / v.fsdp_ranks) * bytes_per_parameter
     in_peak = np.where(t.reduced_last, 0.0, peak["gradients"])
-    additional = np.where(t.several & ~t.reduced_last, addition, 0.0)
+    additional = np.where(t.accumulates & ~t.reduced_last, addition, 0.0)
     return np.where(_fsdp(t) & ~v.offload_all, np.maximum(shards - in_peak, 0.0) + additional, 0.0)
 
 

@@ -178,7 +178,7 @@ def _forward_shares(per: StateBytes, work: LayerWork, v: View) -> Floats:
         zero + 1 / (1 + ATTENTION_BACKWARD),
         zero + elementwise / (elementwise + work.moved_backward_bytes + work.cast_bytes),
         zero,
-        zero + 1 / (3 + work.repeated_moved),
+        zero + 1 / (3 + work.repeated_elementwise),
         zero + 1 / (2 + work.repeated),
         zero + 1 / (3 + work.repeated),
         zero + 1 / (2 + work.repeated),

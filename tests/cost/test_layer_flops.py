@@ -167,7 +167,7 @@ def test_selective_recomputation_trades_saved_matmuls_for_repeated_ones() -> Non
         pytest.approx(0.5 * (1 - down)),
         pytest.approx(1 - down),
     ]
-    assert all(one.repeated == 0 and one.repeated_moved == 1 for one in (all_, second, none))
+    assert all(one.repeated == 0 and one.repeated_elementwise == 1 for one in (all_, second, none))
     halves = replace(NATIVE, memory_traits=replace(NATIVE.memory_traits, selective_matmuls=0.5))  # as torchtitan saves matmuls
     framework = work(DENSE, stack=halves, recompute="selective", saved_operations="matmul+attention")
     assert framework.repeated_matmuls[0] == second.repeated_matmuls[0]
