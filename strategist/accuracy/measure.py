@@ -58,7 +58,7 @@ def price_cases(cases: Sequence[Case], fits: Shipped | None = None) -> list[Pric
     """Predictions for all cases by the calibrations of their stacks: the shipped ones, or those in ``fits``."""
     found: dict[int, PricedCase] = {}
     for group in counted(tuple(tables([observation(case) for case in cases])), "groups of runs"):
-        calibration = calibration_for(group.like.stack, fits)
+        calibration = calibration_for(group.common.stack, fits)
         priced = group.priced(calibration)
         low, high = calibration.step_range
         for at, index in enumerate(group.members):

@@ -108,7 +108,7 @@ class Calibration:
 
     def calibrated_cluster(self, cluster: Cluster) -> Cluster:
         """The cluster with its links slowed by the factors; none exceeds its line rate."""
-        return replace(cluster, intra=self._link(cluster.intra, 1.0), inter=self._link(cluster.inter, self.inter))
+        return replace(cluster, intra=self._slowed_link(cluster.intra, 1.0), inter=self._slowed_link(cluster.inter, self.inter))
 
     def within(self, cluster: Cluster) -> "Calibration":
         """Equivalent factors for this cluster, none of which exceeds what the hardware allows."""
@@ -128,7 +128,7 @@ class Calibration:
             host=max(self.host, min(host, 1.0)),
         )
 
-    def _link(self, link: Link, factor: float) -> Link:
+    def _slowed_link(self, link: Link, factor: float) -> Link:
         slowdown, line_rate = self.communication * factor, link.line_bytes_per_second or math.inf
         reduce_rate = link.reduce_bytes_per_second
         return replace(

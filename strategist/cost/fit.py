@@ -194,7 +194,7 @@ def _predict(groups: Sequence[Table], count: int) -> Predict:
     def inputs(calibration: Calibration) -> list[tuple[Sequence[int], bool, StepInputs]]:
         if calibration.link_factors not in known:
             known.clear()
-            known[calibration.link_factors] = [(group.members, group.like.alone, group.inputs(calibration)) for group in groups]
+            known[calibration.link_factors] = [(group.members, group.common.alone, group.inputs(calibration)) for group in groups]
         return known[calibration.link_factors]
 
     def predict(calibrations: Sequence[Calibration]) -> tuple[Floats, Floats]:

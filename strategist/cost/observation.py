@@ -52,23 +52,23 @@ class Table:
     The number of micro-batches belongs to the candidate, so seconds and bytes are right; figures per token are not.
     """
 
-    like: Observation
+    common: Observation
     columns: Columns
     members: tuple[int, ...]
 
     @cached_property
     def view(self) -> View:
-        return view(self.columns, self.like.workload)
+        return view(self.columns, self.common.workload)
 
     @cached_property
     def work(self) -> Work:
-        return work_of(self.like.model, self.like.workload, self.like.stack, self.view)
+        return work_of(self.common.model, self.common.workload, self.common.stack, self.view)
 
     def inputs(self, calibration: Calibration) -> StepInputs:
         """Step inputs, with links by the calibration."""
-        like = self.like
+        common = self.common
         return step_inputs(
-            like.model, calibration.calibrated_cluster(like.cluster), like.workload, like.stack, self.view, self.work
+            common.model, calibration.calibrated_cluster(common.cluster), common.workload, common.stack, self.view, self.work
         )
 
     def step(self, calibration: Calibration) -> Step:
@@ -77,8 +77,8 @@ class Table:
 
     def priced(self, calibration: Calibration = NEUTRAL) -> Priced:
         """Prices of all observations at once."""
-        like = self.like
-        return price(like.model, like.cluster, like.workload, self.columns, calibration, like.stack)
+        common = self.common
+        return price(common.model, common.cluster, common.workload, self.columns, calibration, common.stack)
 
 
 def tables(observations: Sequence[Observation]) -> tuple[Table, ...]:
@@ -89,7 +89,7 @@ def tables(observations: Sequence[Observation]) -> tuple[Table, ...]:
         groups.setdefault(repr((item.model, item.cluster, workload, item.stack, item.alone)), []).append(index)
     return tuple(
         Table(
-            like=observations[members[0]],
+            common=observations[members[0]],
             columns=table([row_of(observations[index].candidate, observations[index].accumulation) for index in members]),
             members=tuple(members),
         )
