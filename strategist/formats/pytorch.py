@@ -17,6 +17,7 @@ from strategist.contract.environment import environment
 from strategist.contract.hugging_face_config import config_of, model_type_of
 from strategist.contract.knobs import Candidate, Knobs, KnobValue
 from strategist.contract.layout import Layout
+from strategist.contract.loss import chunk_tokens
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.model import ModelShape, MoEShape, RopeScaling
 from strategist.contract.plan import Plan
@@ -43,7 +44,7 @@ SETTINGS = (
     "layers_per_unit", "no_sync", "recompute", "saved_operations", "offload", "pin_memory", "sequence_parallel", "loss_parallel",
     "reduce_dtype", "pp_schedule", "pp_virtual_stages", "compile", "fullgraph", "bucket_cap_mb", "gradient_as_bucket_view",
     "static_graph", "pp_split", "cp_attention", "cp_rotate", "cp_load_balance", "grouped_gemm", "token_alignment", "checkpoint",
-    "checkpoint_interval",
+    "checkpoint_interval", "chunked_loss",
 )  # fmt: skip
 """Settings that are constants of ``plan.py``, in capitals."""
 
@@ -191,6 +192,7 @@ def conditions(plan: Plan) -> frozenset[str]:
         "once": layout.pp == 1 and not mixed and workload.precision != "fp16",
         "sequence_parallel": knobs.sequence_parallel, "virtual": layout.pp > 1 and knobs.pp_virtual_stages > 1,
         "loss_parallel": knobs.loss_parallel, "within": knobs.loss_parallel or (layout.cp > 1 and not gathers),
+        "chunked_loss": knobs.chunked_loss,
         "fp32": workload.precision == "fp32", "fp16": workload.precision == "fp16", "sgd": workload.optimizer == "sgd",
         "fused": plan.candidate.options.optimizer_kernel == "fused", "offload": knobs.offload == "all",
         "gpipe": knobs.pp_schedule == "gpipe", "qkv_bias": plan.model.qkv_bias,
@@ -274,6 +276,7 @@ def _values(plan: Plan) -> dict[str, Any]:
         "mesh": _mesh(plan),
         "expert_mesh": _expert_mesh(plan),
         "pp_layers": plan.stage_layers,
+        "chunk_tokens": chunk_tokens(plan.model.hidden_size),
     }
     return {"model": plan.model.name, **shape, **workload, **run, **values, **own}
 

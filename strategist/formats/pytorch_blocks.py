@@ -21,7 +21,7 @@ FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "A decoder like Llama's (arXiv 2302.13971), whole or a pipeline stage of it.",
         {
             "loss_scale": "fp16", "nf4": "qlora", "attention": "", "feed_forward": "feed_forward", "experts": "moe",
-            "router": "moe", "decoder": "",
+            "router": "moe", "chunked_loss": "chunked_loss", "decoder": "",
         },
     ),
     "data": ("Samples of token ids, in the order of ``strategist run``.", {"order": "", "tokens": ""}),

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 SHAPES = (DENSE, QWEN, BIASED, MIXTRAL, QWEN_MOE, SPARSE, STEERED)
 
 
-def exported_module(trained: dict, module: str) -> types.ModuleType:
+def exported_module(trained: dict, module: str, **knobs: object) -> types.ModuleType:
     """A module of the exported script of a single process."""
     folder = Path.cwd() / str(len(os.listdir()))
-    exported(planned({}, {"micro_batch": 4}, {}, trained), folder)
+    exported(planned({}, {"micro_batch": 4, **knobs}, {}, trained), folder)
     for name in ("plan", "model", "data", "checkpoint", "train"):
         sys.modules.pop(name, None)
     sys.path.insert(0, str(folder))
@@ -119,7 +119,36 @@ def loss_scale() -> None:
         assert here.value() == there.value
 
 
-CHECKS: dict[str, Callable[[], None]] = {check.__name__: check for check in (decoder, data, names, loss_scale)}
+def chunked_loss() -> None:
+    """Compares the loss of four chunks and its gradients; no operation makes the logits of all tokens."""
+    import torch
+    from strategist_runtime.model.chunked_loss import ChunkedLoss
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        elements = 0
+
+        def __torch_dispatch__(self, operation, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            made = operation(*args, **(kwargs or {}))
+            self.elements = max(self.elements, made.numel() if isinstance(made, torch.Tensor) else 0)
+            return made
+
+    model, draws = exported_module({}, "model", chunked_loss=True), torch.Generator().manual_seed(0)
+    tokens, accumulation = 2 * DENSE.hidden_size, 2
+    targets = torch.randint(DENSE.vocab_size, (tokens,), generator=draws)
+    hidden, weight = (torch.randn(rows, DENSE.hidden_size, generator=draws) for rows in (tokens, DENSE.vocab_size))
+    inputs = (hidden.requires_grad_(), weight.requires_grad_())
+    with Largest() as largest:
+        loss = model.ChunkedLoss.apply(*inputs, targets)
+    assert largest.elements < tokens * DENSE.vocab_size
+    native = ChunkedLoss(chunk_tokens=DENSE.hidden_size // 2, divisor=tokens * accumulation)
+    expected = native(hidden.unsqueeze(0), weight, targets.unsqueeze(0))
+    torch.testing.assert_close(loss, expected)
+    for one, other in zip(torch.autograd.grad(3 * loss, inputs), torch.autograd.grad(3 * expected, inputs), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+CHECKS: dict[str, Callable[[], None]] = {check.__name__: check for check in (decoder, data, names, loss_scale, chunked_loss)}
 
 if __name__ == "__main__":
     from strategist_runtime.process import leave

@@ -49,6 +49,7 @@ ADAMW = {"optimizer": "adamw"}
 PIPELINE = {"no_sync": True}
 BOTH = {"sequence_parallel": True, "loss_parallel": True}
 FULLGRAPH = {"fullgraph": True}
+CHUNKED = {"chunked_loss": True}
 
 Case = tuple[dict, ...]
 """Layout, knobs, options and training (model and workload settings)."""
@@ -142,6 +143,18 @@ CASES: dict[str, Case] = {
     "bf16 qlora": ({"dp_shard": 2}, {"micro_batch": 2}, {}, QLORA | ADAMW | {"precision": "bf16"}),
     "bf16 lora": ({"dp_shard": 2}, {"micro_batch": 2}, {}, LORA | ADAMW | {"precision": "bf16"}),
     "bf16 lora x ddp": ({"dp_replicate": 2}, {"micro_batch": 2}, {}, LORA | ADAMW | {"precision": "bf16"}),
+    "chunked loss": ({"dp_shard": 2}, {**CHUNKED, "micro_batch": 4}, {"reshard_root": True}, ADAMW),
+    "chunked loss, compiled": ({"dp_shard": 2}, {**CHUNKED, "micro_batch": 2, "compile": True, "recompute": "full"}, FULLGRAPH),
+    "chunked loss x cp x fsdp": ({"cp": 2, "dp_shard": 2}, {**CHUNKED, "micro_batch": 4}, GATHERED),
+    "chunked loss x cp, ring": ({"cp": 2, "dp_replicate": 2}, {**CHUNKED, "micro_batch": 2}, RING),
+    "chunked loss x lora": ({"dp_shard": 2}, {**CHUNKED, "micro_batch": 2}, {}, LORA | ADAMW),
+    "chunked loss x qlora": ({"dp_replicate": 2}, {**CHUNKED, "micro_batch": 2}, {}, QLORA | {"precision": "bf16"}),
+    "chunked loss x ddp": (
+        {"dp_replicate": 2}, {**CHUNKED, "micro_batch": 2, "no_sync": True}, {}, {"precision": "bf16", "model": QWEN},
+    ),
+    "chunked loss x experts": ({"dp_shard": 2, "ep": 2}, {**CHUNKED, "micro_batch": 2}, {}, EXPERTS),
+    "fp16 chunked loss": ({"dp_shard": 2}, {**CHUNKED, "micro_batch": 2}, {}, {"precision": "fp16"}),
+    "fp16 chunked loss x ddp": ({"dp_replicate": 2}, {**CHUNKED, "micro_batch": 4}, {}, {"precision": "fp16", "model": QWEN}),
 }  # fmt: skip
 
 

@@ -71,12 +71,27 @@ class Decoder(nn.Module):
         self.head.weight = self.embedding.weight
         # end: tied
 
+    # if: chunked_loss
+    def forward(self, tokens, targets):
+    # end: chunked_loss
+    # if: not chunked_loss
     def forward(self, tokens):
+    # end: not chunked_loss
         x = self.embedding(tokens)
         # if: compile and tp
         x = x.clone()  # waits for the collective: torch gives an argument of a compiled layer that is under way no gradient
         # end: compile and tp
         for layer in self.layers.values():
             x = layer(x)
+        # if: chunked_loss
+        # if: fsdp
+        return ChunkedLoss.apply(self.norm(x).flatten(0, 1), self.head.weight, targets.flatten())  # FSDP2 gathers the head here
+        # end: fsdp
+        # if: not fsdp
+        return ChunkedLoss.apply(self.norm(x).flatten(0, 1), self.head.weight, targets.flatten())
+        # end: not fsdp
+        # end: chunked_loss
+        # if: not chunked_loss
         return self.head(self.norm(x))
+        # end: not chunked_loss
 # end: not pp

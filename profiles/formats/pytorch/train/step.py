@@ -21,10 +21,18 @@ def train_step(schedule, optimizer, tokens, targets):
 def train_step(model, optimizer, tokens, targets):
     # if: single
     """A pass, and an update by its gradient, clipped to CLIP_NORM; the mean loss, and the norm before."""
+    # if: chunked_loss
+    loss = model(tokens, targets)
+    # end: chunked_loss
+    # if: not chunked_loss
     loss = F.cross_entropy(model(tokens).flatten(0, 1).float(), targets.flatten(0, 1))
-    # if: fp16
+    # end: not chunked_loss
+    # if: fp16 and not chunked_loss
     (loss * LossScale.value()).backward()
-    # end: fp16
+    # end: fp16 and not chunked_loss
+    # if: fp16 and chunked_loss
+    loss.backward()  # its gradients are scaled in the forward pass
+    # end: fp16 and chunked_loss
     # if: not fp16
     loss.backward()
     # end: not fp16
@@ -52,10 +60,18 @@ def train_step(model, optimizer, tokens, targets):
         # if: ddp and accumulates
         model.require_backward_grad_sync = index == ACCUMULATION - 1
         # end: ddp and accumulates
+        # if: chunked_loss
+        loss = model(micro_batch, target)
+        # end: chunked_loss
+        # if: not chunked_loss
         loss = F.cross_entropy(model(micro_batch).flatten(0, 1).float(), target.flatten(0, 1)) / ACCUMULATION
-        # if: fp16
+        # end: not chunked_loss
+        # if: fp16 and not chunked_loss
         (loss * LossScale.value()).backward()
-        # end: fp16
+        # end: fp16 and not chunked_loss
+        # if: fp16 and chunked_loss
+        loss.backward()  # its gradients are scaled in the forward pass
+        # end: fp16 and chunked_loss
         # if: not fp16
         loss.backward()
         # end: not fp16
