@@ -39,7 +39,7 @@ def test_the_action_annotates_configs_that_do_not_fit(repository: Path) -> None:
     assert done.returncode == 1, done.stderr
     assert "::error file=configs/b.json" in done.stdout
     assert "::error file=configs/a.json" not in done.stdout
-    fine = run_action(repository, files="configs/a.json", gpus="8xH100", model="8b", arguments="")
+    fine = run_action(repository, files="configs/a.json", gpus="8xH100", model="8b", arguments="--seq-len 4096 --train full")
     assert fine.returncode == 0, fine.stderr
 
 
