@@ -16,7 +16,7 @@ from strategist.formats.finding_codes import finding
 from strategist.formats.format import ExportedFiles, File, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.torchtitan_models import Base, base_of
-from strategist.formats.torchtitan_names import DTYPES, KERNELS, PARALLEL, SCHEDULES
+from strategist.formats.torchtitan_names import DTYPES, KERNELS, PARALLEL, SCHEDULES, reshard_word
 from strategist.formats.torchtitan_older import older_file
 from strategist.profiles.models import hub_name
 
@@ -189,8 +189,7 @@ def _parallelism(plan: Plan) -> Iterator[Line]:
         if knobs.pp_virtual_stages > 2:
             layers_per_stage = ceil(plan.model.layers / (layout.pp * knobs.pp_virtual_stages))
             yield Line("parallelism.pipeline_parallel_layers_per_stage", repr(layers_per_stage), "pp_virtual_stages")
-    reshard = "never" if knobs.reshard_after_forward is False else "always" if options.reshard_root else "default"
-    yield Line("parallelism.fsdp_reshard_after_forward", repr(reshard), "reshard_after_forward")
+    yield Line("parallelism.fsdp_reshard_after_forward", repr(reshard_word(plan.candidate)), "reshard_after_forward")
     if layout.tp > 1:
         yield Line("parallelism.enable_sequence_parallel", repr(knobs.sequence_parallel), "sequence_parallel")
     if layout.cp > 1:

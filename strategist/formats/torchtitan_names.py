@@ -2,6 +2,8 @@
 
 import re
 
+from strategist.contract.knobs import Candidate
+
 PARALLEL = {
     "pp": "parallelism.pipeline_parallel_degree",
     "dp_replicate": "parallelism.data_parallel_replicate_degree",
@@ -93,3 +95,10 @@ IGNORED_ENTRIES = (
     "training.gc_*", "training.max_norm", "training.steps", "validat*",
 )  # fmt: skip
 """Entries that no plan depends on; entries of pipelines are included, because they are read only with a pipeline."""
+
+
+def reshard_word(candidate: Candidate) -> str:
+    """Value of ``fsdp_reshard_after_forward``. ``default`` keeps the root gathered, and with a pipeline all parameters."""
+    if candidate.knobs.reshard_after_forward is False:
+        return "never"
+    return "always" if candidate.options.reshard_root or candidate.layout.pp > 1 else "default"

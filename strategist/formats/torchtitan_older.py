@@ -9,7 +9,7 @@ from strategist.formats.commented_text import heading, toml_text
 from strategist.formats.export_notes import header_lines
 from strategist.formats.format import File
 from strategist.formats.torchtitan_models import Base
-from strategist.formats.torchtitan_names import DTYPES, KERNELS, PARALLEL, SCHEDULES
+from strategist.formats.torchtitan_names import DTYPES, KERNELS, PARALLEL, SCHEDULES, reshard_word
 
 FILE = "titan_plan.toml"
 FLAVOURS = {
@@ -66,10 +66,7 @@ def _parallelism(plan: Plan) -> Iterator[tuple[str, Any]]:
         yield "pipeline_parallel_last_stage_less_layers", 0
         if knobs.pp_virtual_stages > 2:
             yield "pipeline_parallel_layers_per_stage", ceil(plan.model.layers / (layout.pp * knobs.pp_virtual_stages))
-    yield (
-        "fsdp_reshard_after_forward",
-        "never" if knobs.reshard_after_forward is False else "always" if options.reshard_root else "default",
-    )
+    yield "fsdp_reshard_after_forward", reshard_word(plan.candidate)
     if layout.tp > 1:
         yield "enable_async_tensor_parallel", options.async_tp
 
