@@ -8,10 +8,14 @@ import pytest
 from cost.situations import DENSE, EXPERTS, WORKLOAD, cluster
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import MemoryParts, TimeParts
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 from strategist.cost.price import CHUNK_ROWS, Priced, price
 from strategist.expr.columns import Columns, row_of, table
+from strategist.profiles.cluster import resolve_cluster
+from strategist.profiles.models import resolve_model
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.rank import candidate
 from strategist.search.space import space
@@ -77,6 +81,18 @@ def test_the_price_of_a_candidate_does_not_depend_on_the_others(case: Case) -> N
         one = candidate(columns, row)
         alone = price(model, on, workload, table([row_of(one, one.accumulation(workload))]))
         assert alone.estimate(0) == found.estimate(row)
+
+
+def test_memory_does_not_depend_on_a_zero_bubble_schedule_in_the_same_table() -> None:
+    model, on, workload = resolve_model("8b").shape, resolve_cluster("8xH100"), Workload(seq_len=16384, global_batch=8)
+    common = {"recompute": "selective", "offload": "all", "no_sync": True, "chunked_loss": True}
+    looped = Knobs(micro_batch=1, pp_schedule="looped_bfs", pp_virtual_stages=2, compile=True, **common)
+    zero_bubble = Knobs(
+        micro_batch=1, pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, reshard_after_forward=False, no_sync=True
+    )
+    rows = [row_of(Candidate(layout=Layout(pp=4, dp_shard=2), knobs=knobs), 4) for knobs in (looped, zero_bubble)]
+    alone, together = (price(model, on, workload, table(some)).peak_memory_bytes[0] for some in (rows[:1], rows))
+    assert alone == together
 
 
 def test_prices_do_not_depend_on_chunking() -> None:
