@@ -63,7 +63,7 @@ def test_a_value_outside_the_choices_is_reported(name):
         ),
         (
             Knobs(pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, no_sync=True, activation_offload=True),
-            PIPELINE, "uses what a layer saved twice",
+            PIPELINE, "uses the saved activations of a layer twice",
         ),
         (
             Knobs(pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, no_sync=True, recompute="selective"),
