@@ -272,7 +272,7 @@ def first_layer_attention_backward(t: StageTimeline) -> Parts:
 
 
 def weight_gradient_pass(t: StageTimeline) -> Parts:
-    """Weight gradients of a zero-bubble schedule, for each of which the layers are recomputed; other schedules have no such pass."""
+    """Weight gradients of a zero-bubble schedule, for each of which layers are recomputed; other schedules have no such pass."""
     activations = t.activations
     remaining = activations.after_first_bytes + activations.weight_pass_bytes + t.context.layer.feed_forward_backward_bytes
     return _backward(t, t.at_first_layer[0], t.in_backward[1], np.where(t.v.zero_bubble, remaining, 0.0), None)
