@@ -1,6 +1,6 @@
 """Columns: a table of candidates with one NumPy array per vocabulary name and one row per candidate."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -96,15 +96,15 @@ class Columns:
 
     def take(self, index: Array) -> "Columns":
         """Rows selected by index or by boolean mask."""
-        return Columns(values=self._taken(_places(index)), categories=self.categories)
+        return Columns(values=_gathered(self.values, _places(index)), categories=self.categories)
 
     def among(self, mask: Array) -> "Columns":
         """Rows selected by boolean mask; runs are kept."""
-        values = self._taken(_places(mask))
+        values = _gathered(self.values, _places(mask))
         if self.run_rows is None:
             return Columns(values=values, categories=self.categories)
         left = np.bincount(np.repeat(np.arange(len(self.run_rows)), self.run_rows)[mask], minlength=len(self.run_rows))
-        runs = Gathered([(self.runs, np.flatnonzero(left))])
+        runs = _gathered(self.runs, np.flatnonzero(left))
         return Columns(values=values, categories=self.categories, runs=runs, run_rows=left[left > 0])
 
     def parts(self, most: int) -> Iterator[tuple[slice, "Columns"]]:
@@ -120,18 +120,13 @@ class Columns:
         while first < len(ends):
             last = max(int(np.searchsorted(ends, begin + most, side="right")), first + 1)
             place = slice(begin, int(ends[last - 1]))
-            values = self._taken(np.arange(place.start, place.stop))
+            values = _gathered(self.values, np.arange(place.start, place.stop))
             if self.run_rows is None:
                 yield place, Columns(values=values, categories=self.categories)
             else:
-                runs = Gathered([(self.runs, np.arange(first, last))])
+                runs = _gathered(self.runs, np.arange(first, last))
                 yield place, Columns(values=values, categories=self.categories, runs=runs, run_rows=self.run_rows[first:last])
             first, begin = last, place.stop
-
-    def _taken(self, places: Array) -> Gathered:
-        if isinstance(self.values, Gathered):
-            return Gathered([(values, before.take(places)) for values, before in self.values.sources])
-        return Gathered([(self.values, places)])
 
     def row(self, index: int) -> dict[str, Any]:
         """One candidate as plain Python values, with codes decoded."""
@@ -139,6 +134,48 @@ class Columns:
         found = columns.row(index) if isinstance(columns, Gathered) else {name: each[index] for name, each in columns.items()}
         row = {name: value.item() for name, value in found.items()}
         return row | {name: choices[row[name]] for name, choices in self.categories.items() if name in row}
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """The rows of several tables, one table after the other. All are gathered from the same sources."""
+    if len(parts) == 1:
+        return parts[0]
+    values, categories = _joined([part.values for part in parts]), parts[0].categories
+    lengths = [part.run_rows for part in parts if part.run_rows is not None]
+    if len(lengths) < len(parts):
+        return Columns(values=values, categories=categories)
+    runs = _joined([part.runs for part in parts])
+    return Columns(values=values, categories=categories, runs=runs, run_rows=np.concatenate(lengths))
+
+
+def joined_to(parts: Iterable[Columns], min_rows: int) -> Iterator[Columns]:
+    """The rows of consecutive tables as fewer tables, each but the last with at least ``min_rows``."""
+    waiting, rows = [], 0
+    for part in parts:
+        waiting.append(part)
+        rows += part.rows
+        if rows >= min_rows:
+            yield joined(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield joined(waiting)
+
+
+def sources_of(columns: Columns) -> Sequence[Source]:
+    """The sources of a table whose columns are gathered."""
+    return columns.values.sources if isinstance(columns.values, Gathered) else ()
+
+
+def _joined(parts: Sequence[Mapping[str, Array]]) -> Gathered:
+    sources = [part.sources for part in parts if isinstance(part, Gathered)]
+    return Gathered([(same[0][0], np.concatenate([places for _, places in same])) for same in zip(*sources, strict=True)])
+
+
+def _gathered(values: Mapping[str, Array], places: Array) -> Gathered:
+    """Some rows of columns, gathered from where these are gathered from."""
+    if isinstance(values, Gathered):
+        return Gathered([(source, before.take(places)) for source, before in values.sources])
+    return Gathered([(values, places)])
 
 
 def _places(index: Array) -> Array:

@@ -23,7 +23,7 @@ from strategist.expr.vocabulary import SETTINGS, setting, show_fact
 from strategist.rules.policy_evaluation import judge
 from strategist.rules.policy_matching import condition_holds, condition_names, preconditions_hold, selects_row
 from strategist.search.facts import estimate_facts
-from strategist.search.rank import NEAR_TIE
+from strategist.search.needed_candidates import NEAR_TIE
 from strategist.units import show_bytes, show_seconds
 
 Price = Callable[[Candidate], Plan]

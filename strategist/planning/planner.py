@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from math import inf
 
@@ -41,7 +42,8 @@ from strategist.rules.backend import ANY_BACKEND
 from strategist.rules.policy_evaluation import reasons
 from strategist.search.downsampling import best_distinct
 from strategist.search.facts import estimate_facts, situation_facts
-from strategist.search.rank import NEAR_TIE, Ranking, candidate, objective_cost
+from strategist.search.needed_candidates import NEAR_TIE, objective_cost
+from strategist.search.rank import Ranking, candidate
 from strategist.search.simulated_reranking import SEARCHED_PLACES
 
 
@@ -52,7 +54,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
         InputError: the request names something unknown, or leaves no legal candidate at any cost.
     """
     spaces = Spaces()
-    situation, ranking, devices = _best_size(resolve_situation(request), deck, calibration, spaces)
+    situation, ranking, devices = _best_size(resolve_situation(request), deck, calibration, spaces, top)
     plans = tuple(_plan(situation, ranking, int(row), deck, calibration) for row in best_distinct(ranking, top))
     alternatives = _alternatives(situation, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
     blocking = blocking_laws(situation, ranking, deck, calibration)
@@ -70,7 +72,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
         ),
         too_large=ranking.too_large,
         host_too_small=ranking.host_too_small,
-        feasible=len(ranking.order),
+        feasible=ranking.feasible,
         plans=plans,
         alternatives=alternatives,
         changes_convergence=convergence_changes(plans[0], request) if plans else (),
@@ -86,7 +88,7 @@ def by_backend(
 
     def best(name: str) -> BackendPlan:
         try:
-            situation, ranking, _ = _best_size(resolve_situation(replace(request, backend=name)), deck, calibration, spaces)
+            situation, ranking, _ = _best_size(resolve_situation(replace(request, backend=name)), deck, calibration, spaces, 1)
         except InputError as error:
             return BackendPlan(backend=name, plan=None, why=error.law)
         plans = [_plan(situation, ranking, int(row), deck, calibration) for row in best_distinct(ranking, 1)]
@@ -98,18 +100,20 @@ def by_backend(
     )
 
 
-def _best_size(situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking, str]:
+def _best_size(
+    situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, kinds: int
+) -> tuple[Situation, Ranking, str]:
     """The number of devices that the objective prefers, its ranking, and a note on unused devices; all devices unless the objective
     saves cost or energy.
 
     Fewer devices must save more than a near tie, because they are slower.
     """
-    best_situation, ranking = _best_variant(situation, deck, calibration, spaces)
+    best_situation, ranking = _best_variant(situation, deck, calibration, spaces, kinds)
     first = best = _tokens_per_cost(best_situation, ranking)
     full_throughput = _throughput(best_situation, ranking)
     for smaller in with_fewer_devices(situation) if best else ():
         try:
-            found, found_ranking = _best_variant(smaller, deck, calibration, spaces)
+            found, found_ranking = _best_variant(smaller, deck, calibration, spaces, kinds)
         except InputError:  # no legal candidate on so few
             continue
         if _tokens_per_cost(found, found_ranking) > (1 + NEAR_TIE) * best:
@@ -125,18 +129,15 @@ def _best_size(situation: Situation, deck: Deck, calibration: Calibration | None
     )
 
 
-def _best_variant(situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking]:
+def _best_variant(
+    situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, kinds: int
+) -> tuple[Situation, Ranking]:
     """The situation whose best plan has the highest throughput: as requested, or after an allowed change of its workload."""
     if situation.request.objective == "energy" and situation.cluster.device.power_watts is None:
         law = f"the power limit of a {situation.cluster.device.name} is unknown"
         raise InputError("--objective energy", law, "add power_watts to the device in a cluster file")
-    first, *others = variants(situation)
-    best = first, ranking_of(first, deck, calibration, spaces)
-    for other in others:
-        found = other, ranking_of(other, deck, calibration, spaces)
-        if _throughput(*found) > _throughput(*best):
-            best = found
-    return best
+    rank = partial(ranking_of, deck=deck, calibration=calibration, spaces=spaces, first=SEARCHED_PLACES, kinds=kinds)
+    return max(((variant, rank(variant)) for variant in variants(situation)), key=lambda found: _throughput(*found))
 
 
 def _tokens_per_cost(situation: Situation, ranking: Ranking) -> float:

@@ -15,11 +15,12 @@ from strategist.contract.stack import NATIVE
 from strategist.cost.calibration import Calibration
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
+from strategist.expr.columns import Array
 from strategist.planning.verdict import rejecting_laws
 from strategist.profiles.situation import Situation
 from strategist.programs.backends import load_backend, stack_of
 from strategist.rules.policy_evaluation import Rejection
-from strategist.search.blocks import Grids, LayoutBlocks, Space
+from strategist.search.blocks import Grids, Space
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.options import forced_options, with_options
 from strategist.search.rank import Ranking, candidate, rank
@@ -40,7 +41,7 @@ class Spaces:
 
     spaces: dict[str, Space] = field(default_factory=dict)
     grids: dict[str, Grids] = field(default_factory=dict)
-    layout_blocks: dict[str, LayoutBlocks] = field(default_factory=dict)
+    layout_blocks: dict[str, Array] = field(default_factory=dict)
     last: tuple[Any, Ranking] | None = None
     """The latest ranking with its inputs: two alternatives may lead to the same situation."""
 
@@ -59,7 +60,7 @@ class Spaces:
             self.spaces[key] = space(situation.model, cluster, workload, constraints, self.grids.setdefault(kind, {}), shared)
         return self.spaces[key]
 
-    def _layout_blocks(self, situation: Situation, constraints: SpaceConstraints, sizes: tuple[int, ...]) -> LayoutBlocks:
+    def _layout_blocks(self, situation: Situation, constraints: SpaceConstraints, sizes: tuple[int, ...]) -> Array:
         """Legal layouts and micro-batches: they depend on no other knob, so that alternatives that allow or fix one share them."""
         fixed = {name: value for name, value in constraints.fix.items() if name in (*DEGREES, "micro_batch", "async_tp")}
         key = repr((sizes, fixed, constraints.backend))
@@ -76,13 +77,17 @@ def ranking_of(
     *,
     all_timed: bool = False,
     first: int | None = None,
+    kinds: int = 0,
     within_seconds: float = inf,
 ) -> Ranking:
     """All candidates in order, the first places decided by simulation.
 
     Args:
         all_timed: whether candidates that do not fit get a step time.
-        first, within_seconds: if only the ``first`` places with a step ``within_seconds`` matter, large tables hold only these.
+        kinds: if given, all candidates are counted; of many, the table holds those of the ``first`` places and the best of each of
+            the first ``kinds`` groups of similar candidates.
+        first, within_seconds: otherwise, if only the ``first`` places with a step ``within_seconds`` matter, large tables hold
+            only these.
     """
     request, constraints = situation.request, constraints_of(situation.request)
     key = (
@@ -94,11 +99,12 @@ def ranking_of(
         request.confidence,
         all_timed,
         first,
+        kinds,
         within_seconds,
     )
     if spaces.last is None or spaces.last[0] != key:
         spaces.last = None  # one is enough to hold
-        spaces.last = key, _new_ranking(situation, deck, calibration, spaces, all_timed, first, within_seconds)
+        spaces.last = key, _new_ranking(situation, deck, calibration, spaces, all_timed, first, kinds, within_seconds)
     return spaces.last[1]
 
 
@@ -109,6 +115,7 @@ def _new_ranking(
     spaces: Spaces,
     all_timed: bool,
     first: int | None,
+    kinds: int,
     within_seconds: float,
 ) -> Ranking:
     request, model, cluster = situation.request, situation.model, situation.cluster
@@ -123,7 +130,7 @@ def _new_ranking(
         model, cluster, request.workload,
         constraints=constraints, deck=deck, facts=facts,
         calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(situation, constraints),
-        stack=stack or NATIVE, all_timed=all_timed, first=first, within_seconds=within_seconds,
+        stack=stack or NATIVE, all_timed=all_timed, first=first, kinds=kinds, within_seconds=within_seconds,
     )  # fmt: skip
 
     def weighted(row: int) -> bool:

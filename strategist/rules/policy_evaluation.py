@@ -1,6 +1,6 @@
 """Evaluates policies over candidates: allowed candidates, rejections by policy, preferences and reasons."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -172,22 +172,85 @@ def _with_defaults(
     while True:
         tally, masks, after = _Tally(), [], []
         for part in parts:
-            alive, left = copy(part), {}
+            alive = copy(part)
             if len(parts) > 1:
                 alive.refresh()
-            for rule in _rules(deck, facts, alive, (EffectKind.SET,), free):
-                kept = _kept(rule, facts, alive.columns)
-                if len(parts) == 1 and alive.any and not np.any(alive.allowed & kept):
-                    giving_way.add(rule.number)
-                if rule.number not in giving_way:
-                    tally.add(rule, alive.keep(kept))
-                    left[rule.number] = alive.any
+            after.append(_keep_defaults(deck, facts, alive, free, giving_way, tally, is_whole=len(parts) == 1))
             masks.append(alive.mask())
-            after.append(left)
         number = _first_emptying_rule([part.any for part in parts], after)
         if number is None:
             return masks, tally, frozenset(giving_way)
         giving_way.add(number)
+
+
+def _keep_defaults(
+    deck: Deck, facts: Facts, alive: _AllowedRows, free: frozenset[str], giving_way: set[Number], tally: _Tally, *, is_whole: bool
+) -> dict[Number, bool]:
+    """Applies the defaults that are not ``giving_way`` to one part of a table, and returns whether rows remain after each rule.
+
+    If the part ``is_whole``, the whole table, defaults that would leave no row are added to ``giving_way`` at once.
+    """
+    left = {}
+    for rule in _rules(deck, facts, alive, (EffectKind.SET,), free):
+        kept = _kept(rule, facts, alive.columns)
+        if is_whole and alive.any and not np.any(alive.allowed & kept):
+            giving_way.add(rule.number)
+        if rule.number not in giving_way:
+            tally.add(rule, alive.keep(kept))
+            left[rule.number] = alive.any
+    return left
+
+
+class JudgedParts:
+    """The allowed rows of consecutive tables, judged as one table like by :func:`judge`; each is made, judged and left in turn.
+
+    After an iteration ``dropped`` and ``gave_way`` are as in a Judgement.
+
+    Args:
+        parts: returns the tables anew, with the masks of the rows to consider.
+        gave_way: defaults that are known to leave no row.
+    """
+
+    def __init__(
+        self,
+        deck: Deck,
+        facts: Facts,
+        parts: Callable[[], Iterator[tuple[Columns, Mask]]],
+        fixed: frozenset[str],
+        gave_way: frozenset[Number],
+        *,
+        defaults: bool,
+    ) -> None:
+        self._deck, self._facts, self._parts, self._defaults = deck, facts, parts, defaults
+        self._free = frozenset(name.name for name in map(setting_named, fixed) if name)
+        self.gave_way, self.dropped = gave_way, tuple[Rejection, ...]()
+
+    def __iter__(self) -> Iterator[Columns]:
+        """A default that leaves no row of any table gives way, and all are judged again; until then there are only empty ones."""
+        giving_way = set(self.gave_way)
+        while True:
+            tally, by_defaults, before, after = _Tally(), _Tally(), [], []
+            parts = self._parts()
+            part, following = next(parts, None), next(parts, None)
+            is_whole = following is None
+            while part is not None:
+                alive = _AllowedRows(part[0], None, part[1])
+                for rule in _rules(self._deck, self._facts, alive, LAWS):
+                    tally.add(rule, alive.keep(_kept(rule, self._facts, alive.columns)))
+                before.append(alive.any)
+                if self._defaults:
+                    if not is_whole:
+                        alive.refresh()
+                    after.append(
+                        _keep_defaults(self._deck, self._facts, alive, self._free, giving_way, by_defaults, is_whole=is_whole)
+                    )
+                yield alive.columns.take(alive.allowed)
+                part, following = following, next(parts, None)
+            number = _first_emptying_rule(before, after) if self._defaults else None
+            if number is None:
+                break
+            giving_way.add(number)
+        self.gave_way, self.dropped = frozenset(giving_way), (*tally.drops, *by_defaults.drops)
 
 
 def _first_emptying_rule(before: Sequence[bool], after: Sequence[Mapping[Number, bool]]) -> Number | None:

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from strategist.contract.cluster import Cluster
-from strategist.contract.layout import DEGREES, Layout
+from strategist.contract.layout import DEGREES
 from strategist.contract.loss import Loss, chunk_tokens
 from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
@@ -65,14 +64,6 @@ class Space:
         used = np.bincount(grid, minlength=len(self.grids)) > 0
         grids = tuple(self.grids[number] for number in np.flatnonzero(used))
         return Space(counts=np.ascontiguousarray(counts), grid=(np.cumsum(used) - 1)[grid], grids=grids)
-
-
-class LayoutBlocks(NamedTuple):
-    """Legal layouts, and their micro-batches as blocks: ``counts`` as in a Space, and the number of each block's layout."""
-
-    layouts: tuple[Layout, ...]
-    counts: Array
-    layout: Array
 
 
 def grid_rows(grid: Mapping[str, Array]) -> int:

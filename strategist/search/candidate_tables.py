@@ -57,30 +57,33 @@ def knob_table(grids: Sequence[Mapping[str, Array]]) -> tuple[Columns, KnobRows]
 
 
 def candidate_table(blocks: Space) -> Columns:
-    """Table of all candidates of the blocks."""
-    return table_of(blocks, *knob_table(blocks.grids))
+    """Table of all candidates of the blocks. A column is gathered when it is first read."""
+    return next(table_parts(blocks, *knob_table(blocks.grids), np.arange(len(blocks)), blocks.candidates))
 
 
-def table_of(blocks: Space, knobs: Columns, knob_rows: KnobRows) -> Columns:
-    """Table of the candidates of the blocks, restricted to the combinations of knobs that are ``knob_rows``; one run of rows per
-    block. A column is gathered when it is first read.
+def table_parts(blocks: Space, knobs: Columns, knob_rows: KnobRows, among: Array, max_rows: int) -> Iterator[Columns]:
+    """Tables of the candidates of some blocks, restricted to the combinations of knobs that are ``knob_rows``; one run of rows per
+    block. Consecutive tables have at most ``max_rows`` rows, or are one block; all are gathered from the same sources.
+
+    Args:
+        among: indices of the blocks, ascending. Without any there is one empty table.
     """
     lengths = np.array(list(map(len, knob_rows)), dtype=np.int64)
-    rows, first_rows = lengths[blocks.grid], (np.cumsum(lengths) - lengths)[blocks.grid]
-    index_type = np.int32 if rows.sum() < 2**31 else np.int64  # row numbers take most of the memory of the largest tables
-    knob_indices = np.repeat((first_rows - (np.cumsum(rows) - rows)).astype(index_type), rows)
-    knob_indices += np.arange(len(knob_indices), dtype=index_type)
-    all_knob_rows = np.concatenate([*knob_rows, np.zeros(0, dtype=np.int64)]).astype(index_type)
-    runs = blocks.columns
-    values = Gathered(
-        [(runs, np.repeat(np.arange(len(rows), dtype=index_type), rows)), (knobs.values, all_knob_rows[knob_indices])]
-    )
-    return Columns(values=values, categories=_CATEGORIES, runs=runs, run_rows=rows)
-
-
-def rows_at(blocks: Space, knobs: Columns, block_indices: Array, knob_indices: Array) -> Columns:
-    """Table of some candidates: ``block_indices`` are their blocks in ascending order, ``knob_indices`` their knob rows."""
-    rows, runs = np.bincount(block_indices, minlength=len(blocks)), blocks.columns
-    values = Gathered([(runs, block_indices), (knobs.values, knob_indices)])
-    nonempty_blocks = Gathered([(runs, np.flatnonzero(rows))])
-    return Columns(values=values, categories=_CATEGORIES, runs=nonempty_blocks, run_rows=rows[rows > 0])
+    grid = blocks.grid[among]
+    rows, first_rows = lengths[grid], (np.cumsum(lengths) - lengths)[grid]
+    ends, runs = np.cumsum(rows), blocks.columns
+    all_knob_rows = np.concatenate([*knob_rows, np.zeros(0, dtype=np.int64)]).astype(np.int32)
+    first = begin = 0
+    while first < len(among) or not first:
+        last = max(int(np.searchsorted(ends, begin + max_rows, side="right")), first + 1)
+        part_rows, part_blocks = rows[first:last], among[first:last]
+        starts = np.cumsum(part_rows) - part_rows
+        knob_indices = np.repeat(first_rows[first:last] - starts, part_rows) + np.arange(part_rows.sum())
+        places = np.repeat(part_blocks.astype(np.int32), part_rows)
+        yield Columns(
+            values=Gathered([(runs, places), (knobs.values, all_knob_rows[knob_indices])]),
+            categories=_CATEGORIES,
+            runs=Gathered([(runs, part_blocks)]),
+            run_rows=part_rows,
+        )
+        first, begin = last, begin + int(part_rows.sum())

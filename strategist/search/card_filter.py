@@ -2,19 +2,20 @@
 candidates.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from strategist.cards.deck import Deck
 from strategist.cost.lower_bounds import LowerBounds
 from strategist.errors import InputError
-from strategist.expr.columns import Columns, Gathered
+from strategist.expr.columns import Columns
 from strategist.expr.evaluate import Facts, Mask
-from strategist.rules.policy_evaluation import PART_ROWS, Judgement, Number, Rejection, judge
+from strategist.rules.policy_evaluation import PART_ROWS, JudgedParts, Judgement, Number, Rejection, judge
 from strategist.search.blocks import Space
-from strategist.search.candidate_tables import KnobRows, block_table, knob_table, table_of
+from strategist.search.candidate_tables import KnobRows, block_table, knob_table, table_parts
 from strategist.search.options import forced_options
 from strategist.search.pruning import Families, Limits, families
 from strategist.search.space_constraints import SpaceConstraints
@@ -50,6 +51,11 @@ class Narrowed:
     dropped: tuple[Rejection, ...]
     gave_way: frozenset[Number]
 
+    @property
+    def candidates(self) -> Iterator[Columns]:
+        """The remaining candidates, as tables of bounded size."""
+        return table_parts(self.blocks, self.knobs, self.knob_rows, np.arange(len(self.blocks)), PART_ROWS)
+
     def families(self, criteria: SearchCriteria) -> Families | None:
         """The families of the remaining candidates; None if there are no lower bounds."""
         return (
@@ -59,47 +65,69 @@ class Narrowed:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Allowed:
-    """Candidates that the cards allow; ``narrowed`` are the blocks and knobs that they combine."""
-
-    columns: Columns
-    narrowed: Narrowed | None = None
-
-    def could(self, criteria: SearchCriteria) -> Mask:
-        """Mask of the candidates that could fit by the lower bound of their family."""
-        found = self.narrowed.families(criteria) if self.narrowed else None
-        if found is None or not isinstance(self.columns.values, Gathered):
-            return np.ones(self.columns.rows, dtype=np.bool_)
-        (_, block_indices), (_, knob_indices) = self.columns.values.sources
-        return found.among(block_indices, knob_indices)
-
-
-def allowed_of(blocks: Space, criteria: SearchCriteria, *, defaults: bool) -> tuple[Allowed, tuple[Rejection, ...], int]:
-    """Candidates that the cards allow, rejections by policy, and the number of candidates that the back end refuses.
-
-    Policies that depend on layout and micro-batch only are applied first, then those on knobs only, so that the table of whole
-    candidates stays small.
+class AllowedCandidates:
+    """The candidates that the cards allow, as consecutive tables of bounded size, some of them empty; made anew by each iteration.
 
     Args:
-        defaults: whether the cards' defaults narrow, too. They narrow in the early passes as well; if no candidate is left then,
-            the early passes are repeated with laws only. If False, only laws narrow.
+        defaults: whether the cards' defaults narrow, too.
+        among: families to which the candidates are restricted.
+
+    After an iteration:
+        dropped: rejections by policy.
+        gave_way: defaults that were skipped.
+        rows: number of candidates that the tables had.
+        refused, excluded: number of candidates that the back end refuses; of these and of those that would change convergence
+            without being allowed to.
     """
-    deck, facts, constraints = criteria.deck, criteria.facts, criteria.constraints
+
+    def __init__(self, narrowed: Narrowed, criteria: SearchCriteria, *, defaults: bool, among: Families | None = None) -> None:
+        self.narrowed, self._criteria, self._defaults, self.among = narrowed, criteria, defaults, among
+        self._known = {**criteria.facts, **forced_options(criteria.constraints)}
+        self.dropped, self.gave_way = narrowed.dropped, narrowed.gave_way
+        self.rows = self.excluded = self.refused = self._judged_rows = 0
+        self._refused_row: dict[str, Any] = {}
+
+    def __iter__(self) -> Iterator[Columns]:
+        criteria, self.rows = self._criteria, 0
+        judged = JudgedParts(
+            criteria.deck, criteria.facts, self._parts, criteria.constraints.open, self.narrowed.gave_way, defaults=self._defaults
+        )
+        for part in judged:
+            self.rows += part.rows
+            yield part
+        self.gave_way, self.dropped = judged.gave_way, _merged_rejections((*self.narrowed.dropped, *judged.dropped))
+
+    def check_refused(self) -> None:
+        """Raises an InputError if the back end refuses all candidates of the last iteration."""
+        backend = self._criteria.constraints.backend
+        if 0 < self._judged_rows == self.refused:
+            text = next(backend.broken_combinations({**self._known, **self._refused_row}))
+            raise InputError(f"--backend {backend.name}", f"cannot run {text}", "or plan without --backend")
+
+    def _parts(self) -> Iterator[tuple[Columns, Mask]]:
+        """The candidates, with a mask of those that are not excluded."""
+        self.excluded = self.refused = self._judged_rows = 0
+        backend, is_open = self._criteria.constraints.backend, self._criteria.constraints.open
+        for part in self.narrowed.candidates if self.among is None else self.among.candidates:
+            refused = backend.refused(self._known, part)
+            excluded = refused | backend.unrequested_convergence(self._known, part, is_open)
+            if not self.refused and refused.any():
+                self._refused_row = part.row(int(refused.argmax()))
+            self._judged_rows += part.rows
+            self.refused += int(np.count_nonzero(refused))
+            self.excluded += int(np.count_nonzero(excluded))
+            yield part, ~excluded
+
+
+def allowed_of(blocks: Space, criteria: SearchCriteria, *, defaults: bool) -> Iterator[AllowedCandidates]:
+    """Allowed candidates of one or two passes: the first that leaves some counts, or the last.
+
+    Policies that depend on layout and micro-batch only are applied first, then those on knobs only, so that few whole candidates
+    are judged. Defaults narrow in these early passes as well; in a second pass the early passes apply only laws. Without
+    ``defaults`` only laws narrow.
+    """
     for early_defaults in (True, False) if defaults else (False,):
-        narrowed = narrowed_of(blocks, criteria, defaults=early_defaults)
-        all_candidates = table_of(narrowed.blocks, narrowed.knobs, narrowed.knob_rows)
-        known_facts = {**facts, **forced_options(constraints)}
-        refused, excluded = left_out(constraints, known_facts, all_candidates)
-        judgement = judge(deck, facts, all_candidates, fixed=constraints.open, among=~excluded, defaults=defaults)
-        if judgement.allowed.any():
-            break
-    if len(refused) and refused.all():
-        row = all_candidates.row(int(refused.argmax()))
-        text = next(constraints.backend.broken_combinations({**known_facts, **row}))
-        raise InputError(f"--backend {constraints.backend.name}", f"cannot run {text}", "or plan without --backend")
-    allowed = Allowed(columns=all_candidates.take(judgement.allowed), narrowed=narrowed)
-    return allowed, _merged_rejections((*narrowed.dropped, *judgement.dropped)), int(excluded.sum())
+        yield AllowedCandidates(narrowed_of(blocks, criteria, defaults=early_defaults), criteria, defaults=defaults)
 
 
 def narrowed_of(blocks: Space, criteria: SearchCriteria, *, defaults: bool) -> Narrowed:
@@ -116,17 +144,6 @@ def narrowed_of(blocks: Space, criteria: SearchCriteria, *, defaults: bool) -> N
         dropped=(*by_block.dropped, *by_knobs.dropped),
         gave_way=by_block.gave_way | by_knobs.gave_way,
     )
-
-
-def left_out(constraints: SpaceConstraints, known: Facts, all_candidates: Columns) -> tuple[Mask, Mask]:
-    """Mask of the candidates that the back end refuses, and the same mask plus candidates that would change convergence without
-    being allowed to.
-    """
-    refused, unrequested = np.zeros((2, all_candidates.rows), dtype=np.bool_)
-    for rows, part in all_candidates.parts(PART_ROWS):
-        refused[rows] = constraints.backend.refused(known, part)
-        unrequested[rows] = constraints.backend.unrequested_convergence(known, part, constraints.open)
-    return refused, refused | unrequested
 
 
 def _narrowed_blocks(blocks: Space, deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool) -> tuple[Space, Judgement]:

@@ -9,10 +9,10 @@ import numpy as np
 from strategist.contract.knobs import CHOICES, KnobValue
 from strategist.contract.settings import SETTING_CHOICES, full_name
 from strategist.cost.lower_bounds import CHEAPEST_KNOBS, FAMILY_KNOBS, LowerBounds
-from strategist.expr.columns import Array, Columns
+from strategist.expr.columns import Array, Columns, joined_to, sources_of
 from strategist.rules.policy_evaluation import PART_ROWS
 from strategist.search.blocks import Space
-from strategist.search.candidate_tables import KnobRows, rows_at, table_of
+from strategist.search.candidate_tables import KnobRows, table_parts
 
 _OFFLOAD = full_name("offload")
 
@@ -47,8 +47,9 @@ class Families:
     family: Array
     could: Array
 
-    def among(self, block_indices: Array, knob_indices: Array) -> Array:
-        """Mask of the candidates, given by block number and row of the table of knobs, that could keep to the limits."""
+    def among(self, columns: Columns) -> Array:
+        """Mask of the candidates, gathered from the blocks and the table of knobs, that could keep to the limits."""
+        (_, block_indices), (_, knob_indices) = sources_of(columns)
         return np.take(self.could, self._first_verdict[block_indices] + self._verdict[knob_indices])
 
     @cached_property
@@ -62,20 +63,10 @@ class Families:
         return np.asarray(self.family * self.could.shape[1] + self.knobs.values[_OFFLOAD])
 
     @property
-    def candidates(self) -> Columns:
-        """All candidates that could, looked for among so many at a time."""
-        block_indices, knob_indices = [_NO_ROWS], [_NO_ROWS]
-        grids = self.blocks.grid[self._remaining_blocks]
-        for grid in np.unique(grids).tolist():
-            blocks, rows = self._remaining_blocks[grids == grid], self.knob_rows[grid]
-            step = max(1, PART_ROWS // len(rows))
-            for part in np.split(blocks, range(step, len(blocks), step)):
-                block, row = np.nonzero(self.among(part[:, None], rows))
-                block_indices.append(part[block])
-                knob_indices.append(rows[row])
-        blocks, rows = np.concatenate(block_indices), np.concatenate(knob_indices)
-        order = np.argsort(blocks, kind="stable")
-        return rows_at(self.blocks, self.knobs, blocks[order], rows[order])
+    def candidates(self) -> Iterator[Columns]:
+        """All candidates that could, as tables of bounded size."""
+        parts = table_parts(self.blocks, self.knobs, self.knob_rows, self._remaining_blocks, PART_ROWS)
+        return joined_to((part.among(self.among(part)) for part in parts), PART_ROWS)
 
     @cached_property
     def _remaining_blocks(self) -> Array:
@@ -85,9 +76,6 @@ class Families:
         return np.flatnonzero(np.diff(possible_counts[ends]))
 
 
-_NO_ROWS: Array = np.zeros(0, dtype=np.int64)
-
-
 def families(
     blocks: Space, knobs: Columns, knob_rows: KnobRows, lower_bounds: Callable[[Columns], LowerBounds], limits: Limits
 ) -> Families:
@@ -95,8 +83,8 @@ def families(
     bounds.
     """
     family, samples = _families(knobs, knob_rows)
-    table = table_of(blocks, relaxed(knobs), samples)
-    parts = (limits.within_limits(lower_bounds(part)) for _, part in table.parts(PART_ROWS)) if table.rows else ()
+    parts = table_parts(blocks, relaxed(knobs), samples, np.arange(len(blocks)), PART_ROWS)
+    could = [limits.within_limits(lower_bounds(part)) for part in parts if part.rows]
     rows = np.array(list(map(len, samples)), dtype=np.int64)[blocks.grid]
     return Families(
         blocks=blocks,
@@ -104,7 +92,7 @@ def families(
         knob_rows=knob_rows,
         first=np.cumsum(rows) - rows,
         family=family,
-        could=np.concatenate([np.zeros((0, len(CHOICES["offload"])), dtype=np.bool_), *parts]),
+        could=np.concatenate([np.zeros((0, len(CHOICES["offload"])), dtype=np.bool_), *could]),
     )
 
 

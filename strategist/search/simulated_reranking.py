@@ -11,7 +11,8 @@ from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.simulated_steps import simulated, with_simulated
-from strategist.search.rank import NEAR_TIE, Ranking, in_order, objective_cost
+from strategist.search.needed_candidates import NEAR_TIE, objective_cost
+from strategist.search.rank import Ranking, in_order
 
 MAX_SIMULATED, SEARCHED_PLACES = 512, 1024
 """Maximum number of simulated pipelines, and how many first places of the ranking they are taken from."""

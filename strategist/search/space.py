@@ -28,7 +28,7 @@ from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICE
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import Array
-from strategist.search.blocks import BLOCK_NAMES, LAYOUT_NAMES, Grid, Grids, LayoutBlocks, Space, large_losses
+from strategist.search.blocks import BLOCK_NAMES, LAYOUT_NAMES, Grid, Grids, Space, large_losses
 from strategist.search.space_constraints import KnobSettings, SpaceConstraints, Values
 
 MAX_MICRO_BATCH = 64
@@ -45,7 +45,7 @@ def space(
     workload: Workload,
     constraints: SpaceConstraints,
     grids: Grids | None = None,
-    shared: LayoutBlocks | None = None,
+    shared: Array | None = None,
 ) -> Space:
     """All legal candidates in a fixed order; their columns are not materialised yet.
 
@@ -56,32 +56,34 @@ def space(
     Raises:
         InputError: the situation, or what is fixed, leaves no legal candidate.
     """
-    grids, found = {} if grids is None else grids, shared or layout_blocks(model, cluster, workload, constraints)
-    chunked = large_losses(found.counts, model, cluster, workload) | ("chunked_loss" in constraints.fix)
-    kinds, examples, grid = np.unique(
-        _kinds(found.counts, model, cluster, constraints, chunked), return_index=True, return_inverse=True
-    )
+    grids = {} if grids is None else grids
+    counts = layout_blocks(model, cluster, workload, constraints) if shared is None else shared
+    chunked = large_losses(counts, model, cluster, workload) | ("chunked_loss" in constraints.fix)
+    kinds, examples, grid = np.unique(_kinds(counts, model, cluster, constraints, chunked), return_index=True, return_inverse=True)
     for kind, block in zip(kinds.tolist(), examples.tolist(), strict=True):
         if kind not in grids:
-            layout, times = found.layouts[found.layout[block]], int(found.counts[-1, block])
-            grids[kind] = _grid_of(layout, times, model, workload, cluster, constraints, chunked=bool(chunked[block]))
-    whole = Space(counts=found.counts, grid=grid, grids=tuple(grids[kind] for kind in kinds.tolist()))
-    legal = whole.take(whole.rows > 0)
+            at = dict(zip(BLOCK_NAMES, counts[:, block].tolist(), strict=True))
+            layout = Layout(**{name: at[name] for name in DEGREES})
+            grids[kind] = _grid_of(layout, at["accumulation"], model, workload, cluster, constraints, chunked=bool(chunked[block]))
+    whole = Space(counts=counts, grid=grid, grids=tuple(grids[kind] for kind in kinds.tolist()))
+    legal = whole if whole.rows.all() else whole.take(whole.rows > 0)
     if not len(legal):
         raise _nothing_legal(model, cluster, workload, constraints)
     return legal
 
 
-def layout_blocks(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> LayoutBlocks:
-    """Legal layouts with their micro-batches. They do not depend on the other knobs, nor on what may change convergence."""
-    legal = tuple(layouts(model, cluster, workload, constraints))
-    degrees = np.array([[getattr(layout, name) for name in LAYOUT_NAMES] for layout in legal], dtype=np.int64)
-    degrees = degrees.reshape(len(legal), len(LAYOUT_NAMES)).T
+def layout_blocks(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> Array:
+    """Legal layouts with their micro-batches, as the ``counts`` of a Space. They do not depend on the other knobs, nor on what may
+    change convergence.
+    """
+    legal = layouts(model, cluster, workload, constraints)
+    values = np.fromiter((getattr(layout, name) for layout in legal for name in LAYOUT_NAMES), dtype=np.int64)
+    degrees = values.reshape(-1, len(LAYOUT_NAMES)).T
     sequences = workload.global_batch // degrees[LAYOUT_NAMES.index("data_ranks")]
     sizes = {each: _micro_batches(each, constraints) for each in set(sequences.tolist())}
     micro_batch = np.array([size for each in sequences.tolist() for size in sizes[each]], dtype=np.int64)
-    layout = np.repeat(np.arange(len(legal)), [len(sizes[each]) for each in sequences.tolist()])
-    return LayoutBlocks(legal, np.vstack([degrees[:, layout], micro_batch, sequences[layout] // micro_batch]), layout)
+    layout = np.repeat(np.arange(len(sequences)), [len(sizes[each]) for each in sequences.tolist()])
+    return np.vstack([degrees[:, layout], micro_batch, sequences[layout] // micro_batch])
 
 
 def layouts(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> Iterator[Layout]:

@@ -14,7 +14,7 @@ from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
-from strategist.search.rank import NEAR_TIE
+from strategist.search.needed_candidates import NEAR_TIE
 
 TINY = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16))
 SMALL = (

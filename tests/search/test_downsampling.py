@@ -5,8 +5,9 @@ import pytest
 from search.test_rank import WORKLOAD, ranking
 from strategist.cards.deck import load_deck
 from strategist.paths import data_dir
-from strategist.search.downsampling import GROUP_COLUMNS, best_distinct, overview
+from strategist.search.downsampling import best_distinct, overview
 from strategist.search.rank import Ranking
+from strategist.search.similar_candidates import GROUP_COLUMNS
 
 
 @pytest.fixture(scope="module")

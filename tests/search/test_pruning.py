@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import strategist.search.card_filter
+import strategist.search.pruning
 import strategist.search.rank
 from strategist.api.cards import load_cards
 from strategist.contract.request import Request
@@ -14,8 +16,10 @@ from strategist.errors import InputError
 from strategist.planning.ranking import constraints_of
 from strategist.profiles.situation import situation
 from strategist.programs.backends import stack_of
+from strategist.search.downsampling import best_distinct
 from strategist.search.facts import situation_facts
-from strategist.search.rank import NEAR_TIE, Ranking, rank
+from strategist.search.needed_candidates import NEAR_TIE
+from strategist.search.rank import Ranking, rank
 from strategist.units import GIB
 
 DRAWN: dict[str, tuple[Any, ...]] = {
@@ -57,6 +61,11 @@ def shown(found: Ranking, rows: Any) -> list[dict[str, Any]]:
     return [found.columns.row(int(row)) for row in rows]
 
 
+def counted(found: Ranking) -> tuple[Any, ...]:
+    numbers = (found.candidates, found.dropped, found.too_large, found.host_too_small, found.feasible)
+    return (*numbers, found.fits_without_hosts)
+
+
 def differing_requests(requests: int, seed: int) -> list[Request]:
     """Random requests whose pruned ranking differs from the full one."""
     generator = np.random.default_rng(seed)
@@ -69,35 +78,49 @@ def same_ranking(request: Request) -> bool:
     except InputError:
         return True
     fits = ranking(request, all_timed=False)
-    counts = [(found.candidates, found.dropped, found.too_large, found.host_too_small) for found in (whole, fits)]
-    every = counts[0] == counts[1] and shown(whole, whole.order) == shown(fits, fits.order)
+    every = counted(whole) == counted(fits) and shown(whole, whole.order) == shown(fits, fits.order)
     first = ranking(request, all_timed=False, first=20)
+    few = ranking(request, all_timed=False, first=5, kinds=50)
+    same_kinds = (
+        counted(few) == counted(whole)
+        and shown(few, best_distinct(few, 50)) == shown(whole, best_distinct(whole, 50))
+        and shown(few, few.order[:5]) == shown(whole, whole.order[:5])
+    )
     seconds = whole.priced.step_seconds[whole.order]
     some = len(first.order) > 0 or len(whole.order) == 0
     same_start = shown(whole, whole.order[:20]) == shown(first, first.order[:20])
     if request.objective != "throughput" or not len(seconds):
-        return every and some and same_start
+        return every and some and same_start and same_kinds
     limit = float(np.quantile(seconds, 0.1))
     within = ranking(request, all_timed=False, first=20, within_seconds=(1 + NEAR_TIE) * limit)
     near = np.flatnonzero(seconds <= (1 + NEAR_TIE) * seconds.min())[:20]
-    return every and some and same_start and shown(whole, whole.order[near]) == shown(within, within.order[: len(near)])
+    return (
+        every and some and same_start and same_kinds and shown(whole, whole.order[near]) == shown(within, within.order[: len(near)])
+    )
+
+
+def in_small_parts(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Candidates are priced in tables of so many rows, and judged in larger ones, as those of a large space are."""
+    monkeypatch.setattr(strategist.search.rank, "PART_ROWS", rows)
+    for module in (strategist.search.card_filter, strategist.search.pruning):
+        monkeypatch.setattr(module, "PART_ROWS", 16 * rows)
 
 
 def test_a_pruned_ranking_begins_like_the_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 1024)
+    in_small_parts(monkeypatch, 1024)
     assert not differing_requests(3, seed=5)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
 def test_pruned_rankings_of_many_requests_begin_like_the_full_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 1024)
+    in_small_parts(monkeypatch, 1024)
     assert not differing_requests(200, seed=6)
 
 
 def test_a_default_that_no_layout_keeps_does_not_end_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one sequence on 2,048 devices no layout leaves the context whole, as CP-001 wants by default."""
-    monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 1024)
+    in_small_parts(monkeypatch, 1024)
     request = Request(model="mixtral-8x7b", gpus="256x8xH100", workload=Workload(seq_len=4096, global_batch=1))
     assert same_ranking(request)
     assert "CP-001" not in {drop.card for drop in ranking(request).dropped}
@@ -105,7 +128,7 @@ def test_a_default_that_no_layout_keeps_does_not_end_pruning(monkeypatch: pytest
 
 
 def test_if_no_candidate_fits_the_pruned_ranking_keeps_the_smallest_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 16)
+    in_small_parts(monkeypatch, 16)
     host = 256 * GIB
     workload = Workload(global_batch=64)
     request = Request(model="mixtral-8x7b", gpus="2x8xA100-40GB", workload=workload, host_memory_bytes=host, fix={"pp": 1, "cp": 1})

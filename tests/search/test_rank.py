@@ -12,7 +12,8 @@ from strategist.cost.calibration import NEUTRAL
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.search.facts import situation_facts
-from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank
+from strategist.search.needed_candidates import NEAR_TIE
+from strategist.search.rank import Ranking, candidate, rank
 from strategist.search.space_constraints import SpaceConstraints
 from strategist.units import GIB
 
