@@ -112,7 +112,6 @@ def test_a_pruned_ranking_begins_like_the_full_one(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.full
-@pytest.mark.timeout(1200)
 def test_pruned_rankings_of_many_requests_begin_like_the_full_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     in_small_parts(monkeypatch, 1024)
     assert not differing_requests(200, seed=6)
