@@ -18,6 +18,7 @@ from strategist.accuracy.text_columns import (
     LAST_STAGE,
     NO_BENCHMARK,
     OTHER_TECHNIQUES,
+    PROCESS,
     RANK,
     RESERVED,
     STAGE,
@@ -41,6 +42,7 @@ class Case:
 
     peak_memory_bytes: memory of one device.
     reserved: ``peak_memory_bytes`` is what the allocator reserved, not only what tensors use.
+    process: it is what nvidia-smi shows of a device: also the CUDA context and communicators.
     oom: whether the run ran out of memory; None if nothing ran.
     stage: pipeline stage whose memory was measured: ``fullest``, ``first`` or ``last``.
     """
@@ -55,6 +57,7 @@ class Case:
     step_seconds: float | None
     peak_memory_bytes: float | None
     reserved: bool
+    process: bool = False
     oom: bool | None
     stage: str = "fullest"
 
@@ -118,6 +121,7 @@ def case_of(row: Row) -> Case:
         step_seconds=seconds,
         peak_memory_bytes=memory,
         reserved=_reserved(row),
+        process=_reserved(row) and bool(PROCESS.search(f"{row.mem_kind} ; {row.notes}")),
         oom=oom,
         stage="fullest" if stage == "between" else stage,
     )

@@ -23,6 +23,7 @@ from strategist.accuracy.text_columns import (
     LAYERS_AWAY,
     LOSS_CHUNKS,
     MASTER_AWAY,
+    NOT_REENTRANT,
     RECOMPUTE,
     RECOMPUTE_FLAGS,
     RECOMPUTE_USUAL,
@@ -77,6 +78,8 @@ def stack_of(row: Row) -> Stack:
 def _memory_traits(row: Row, usual: MemoryTraits) -> MemoryTraits:
     """The framework's memory traits, changed by the row's flags."""
     changes: dict[str, str | float | bool] = {"layers_away": number(LAYERS_AWAY, row.notes) or usual.layers_away}
+    if NOT_REENTRANT.search(row.notes):
+        changes["keeps_inputs"] = False
     if row.precision == "fp8" and FLOAT8_BASE.search(row.text):
         changes |= {"frozen_bytes": 1.0, "float8_activations": True}
     if MASTER_AWAY.search(row.notes) and not GRADIENTS_AWAY.search(row.notes):
@@ -112,7 +115,9 @@ def _loss(row: Row, usual: Loss) -> Loss:
     """The framework's loss, in the chunks that the row states."""
     row_text = plain(row.text)
     if FUSED_LOSS.search(row_text):
-        return replace(usual, fused=True, chunks=1.0, chunk_tokens=_fused_tokens(row), logit_bytes=HALF_LOGIT_BYTES)
+        return replace(
+            usual, fused=True, chunks=1.0, chunk_tokens=_fused_tokens(row), logit_bytes=HALF_LOGIT_BYTES, cached_logit_bytes=0.0
+        )
     if chunks := number(HEAD_CHUNKS, row.notes):
         return replace(usual, chunks=chunks)
     if WHOLE_LOSS.search(row_text):

@@ -50,7 +50,7 @@ STACKS = _words(
     (r"litgpt", "litgpt"),
     (r"atorch", "atorch"),
     (r"\btrl\b", "trl"),
-    (r"fsdp_qlora|\bms-swift\b", "transformers-2024"),
+    (r"fsdp_qlora|\bms-swift\b|transformers 4\.[34][0-9]\b", "transformers-2024"),
     (r"roundpipe|hf trainer|swift|transformers|accelerate", "hf-trainer"),
 )
 """Frameworks, the most specific patterns first."""
@@ -239,6 +239,9 @@ DEFAULT_TILE_TOKENS = 4096
 TUNED_ATTENTION = _pattern(r"\bcudnn\b(?! shadow)|\bfa3\b|flash[- ]?attention[- ]?3")
 """Attention kernels made for the GPU, in the column on attention."""
 
+NOT_REENTRANT = _pattern(r"use_reentrant[ =:]+false|non-?reentrant")
+"""Checkpoints that run a layer's backward pass within that of the whole model."""
+
 ACTIVATIONS_AWAY = _pattern(r"(?<!without )\b(gradient-checkpoint|activation) offload(ing)?\b")
 """Checkpointed activations are offloaded to host memory."""
 
@@ -260,6 +263,7 @@ COUNTS_RECOMPUTATION = ("megatron-2021", "oneflow", "megatron-deepspeed")
 
 HARDWARE_FLOPS = re.compile(r"\bHFU\b|counts? recompute|recompute FLOPs|incl\. recompute")
 RESERVED = _pattern(r"reserved|nvidia-smi")
+PROCESS = _pattern(r"nvidia-smi")
 ALLOCATED = _pattern(r"max_memory_allocated|max allocated|allocated peak|peak allocated|torch allocated")
 
 LAST_STAGE = _pattern(r"last rank = last pp stage|\blast (pipeline )?stage only")

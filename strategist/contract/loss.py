@@ -16,6 +16,8 @@ class Loss:
     moved_bytes: bytes moved per logit, forward and backward. 48 eager: cast to fp32 (6), log-softmax (three reads and a write: 16),
         zeros for its gradient (4), back through it (three reads and a write: 16), cast back (6)
         (aten/src/ATen/native/cuda/SoftMax.cu: cunn_SoftMaxForward, cunn_SoftMaxBackward).
+    cached_logit_bytes: bytes per logit that the allocator caches beside them and cannot reuse: logits without the last token take
+        blocks of a size that no other logits have.
     chunks: number of chunks of a micro-batch; chunk_tokens: maximum tokens of a chunk, 0 for no limit.
     kept_logit_bytes: with several chunks, bytes per logit that are kept for all of them.
     fused: the head's matmul is part of the loss, which computes the gradients of the head and of its input in its forward pass
@@ -25,6 +27,7 @@ class Loss:
     logit_bytes: float = 12.0
     compiled_logit_bytes: float = 0.0
     moved_bytes: float = 48.0
+    cached_logit_bytes: float = 0.0
     chunks: float = 1.0
     chunk_tokens: float = 0.0
     kept_logit_bytes: float = 0.0

@@ -16,7 +16,7 @@ class MemoryTraits:
     """Properties of a framework that determine the memory of its tensors.
 
     parameters: ``shards`` in fp32, from which copies for computation are gathered layer by layer (FSDP2), or whole ``copies`` in
-        the compute type beside fp32 ones that belong to the optimizer (Megatron, DeepSpeed, nanotron).
+        the compute type beside fp32 ones that belong to the optimizer and are offloaded with it (Megatron, DeepSpeed, nanotron).
     gradients_on_host: which value of the knob offload moves gradients to the host: only ``all``, already ``optimizer`` (arXiv
         2101.06840, section 4.1), or ``never``.
     layers_away: layers of a pipeline stage whose activations are offloaded to host memory (Megatron-Core:
@@ -56,6 +56,11 @@ class MemoryTraits:
     lingering_logit_bytes: bytes per logit that stay allocated from one micro-batch to the next.
     foreach: the optimizer updates all parameters at once and copies one of its states for that (torch's default; fused optimizers
         make no copy).
+    flattens_gradients: the optimizer step copies its gradients into one tensor and casts that to fp32; of sharded parameters, a
+        group of 10^9 at a time (DeepSpeed: runtime/zero/stage3.py, ``_prepare_fp32_grad_for_sub_group``, ``sub_group_size``).
+    keeps_inputs: with a frozen base that FSDP1 shards, inputs of recomputed layers stay until the end of the backward pass, with
+        their gradients: the hook that reshards frozen parameters refers to both (torch/distributed/fsdp/_runtime_utils.py:
+        ``_register_post_backward_reshard_only_hook``), if checkpoints are reentrant.
     split: split of layers into pipeline stages: ``even``, or by ``parameters``, where embeddings count 0 and the head counts its
         parameters, and a stage ends with the layer that exceeds its share.
     logged: the stage whose memory the framework's log reports.
@@ -87,6 +92,8 @@ class MemoryTraits:
     parallel_loss_bytes: float = 0.0
     lingering_logit_bytes: float = 0.0
     foreach: bool = False
+    flattens_gradients: bool = False
+    keeps_inputs: bool = False
     split: str = "even"
     logged: str = "fullest"
 

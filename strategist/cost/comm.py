@@ -149,7 +149,7 @@ def collectives(
     c = per.gathered
     activation = v.tokens * model.hidden_size * c
     dense, experts = stage.gathered_dense(v), stage.expert / (v.ep * v.etp)
-    sent_bytes = (min(per.stored, c) if per.frozen else c) * _gathered_share(stack, per, v)
+    sent_bytes = per.gathered_layer * _gathered_share(stack, per, v)
     trained = per.trained if per.frozen else 1.0
     calls = np.minimum((dense + experts) * trained / BUCKET_PARAMETERS, 1.0) if stack.memory_traits.parameters == "copies" else 1.0
     forward = _layer_seconds(fsdp, dense * np.where(v.float8_gather, 1.0, sent_bytes), experts * sent_bytes, calls, v, cluster)

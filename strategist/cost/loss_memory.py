@@ -25,6 +25,7 @@ class LossMemory:
     peak_bytes: logits and what the loss computes from them, at the start of its backward pass.
     saved_bytes: saved by the loss until its backward pass.
     lingering_bytes: left over from one micro-batch to the next.
+    cached_bytes: blocks of logits that the allocator cannot reuse.
     """
 
     input_bytes: Floats
@@ -32,6 +33,7 @@ class LossMemory:
     peak_bytes: Floats
     saved_bytes: Floats
     lingering_bytes: Floats
+    cached_bytes: Floats
 
 
 def loss_memory(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LossMemory:
@@ -65,6 +67,7 @@ def _chunked_loss_memory(model: ModelShape, workload: Workload, v: View, input_b
         peak_bytes=gradient_sum + np.maximum(softmax, logits * c + gradient) + v.tokens * model.hidden_size * c,
         saved_bytes=gradient,
         lingering_bytes=np.zeros_like(gradient),
+        cached_bytes=np.zeros_like(gradient),
     )
 
 
@@ -101,6 +104,7 @@ def _stack_loss_memory(model: ModelShape, workload: Workload, stack: Stack, v: V
         peak_bytes=logits / chunks * bytes_per_logit + all_chunks_bytes,
         saved_bytes=saved_bytes,
         lingering_bytes=logits * traits.lingering_logit_bytes,
+        cached_bytes=logits / chunks * loss.cached_logit_bytes,
     )
 
 

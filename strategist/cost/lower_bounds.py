@@ -83,7 +83,7 @@ def _transient_bytes(stage: Stage, c: MemoryContext) -> Floats:
     """
     v, layer = c.v, c.layer
     backward = layer.feed_forward_backward_bytes + np.where(v.recompute_every_second, 0.0, layer.recomputed_bytes)
-    bytes_per_parameter = np.where(v.float8, 1.0, c.per.gathered) if c.traits.float8_parameters else c.per.gathered
+    bytes_per_parameter = np.where(v.float8, 1.0, c.per.gathered) if c.traits.float8_parameters else c.per.gathered_layer
     gathered = np.minimum(stage.layers, 2.0) * local_parameters(stage, c).layer * bytes_per_parameter
     sharded = ~v.ddp if c.traits.parameters == "shards" else np.zeros_like(v.ddp)
     return stage_activations(stage, layer, v, c.traits).in_flight_bytes + backward + np.where(sharded, gathered, 0.0)

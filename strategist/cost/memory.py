@@ -99,7 +99,8 @@ def _states_and_timeline(stage: Stage, c: MemoryContext) -> tuple[Floats, StageT
         first_gradients=np.where(sequential, at_first_stage, gradients),
         optimizer=np.where(on_host | v.offload_optimizer, 0.0, trained * per.optimizer),
     )
-    return np.where(on_host, 0.0, stored + adapters), timeline
+    masters_away = v.offload_optimizer & (traits.parameters == "copies") & (c.compute_bytes < per.stored)
+    return np.where(on_host | masters_away, 0.0, stored + adapters), timeline
 
 
 def communicator_memory(columns: Columns) -> Floats:

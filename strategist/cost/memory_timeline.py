@@ -9,6 +9,7 @@ import numpy as np
 from strategist.contract.memory_traits import MemoryTraits
 from strategist.cost.activation_memory import StageActivations, stage_activations
 from strategist.cost.candidate_arrays import Floats, Mask, Parts, View
+from strategist.cost.kept_memory import flat_gradients, kept_inputs, stored_copies
 from strategist.cost.memory_context import LocalParameters, MemoryContext, local_parameters
 from strategist.cost.model_states import Stage
 from strategist.cost.unsharded_memory import (
@@ -29,8 +30,7 @@ class StageTimeline:
     """One stage during a step.
 
     gradients, optimizer: bytes that stay between passes of layers.
-    first_gradients: bytes of gradients when the first of a rank's stages that run one by one begins its backward pass; otherwise
-        equal to ``gradients``.
+    first_gradients: those when the first of a rank's stages that run one by one begins its backward pass, or ``gradients``.
     """
 
     stage: Stage
@@ -259,16 +259,15 @@ def second_last_attention_backward(t: StageTimeline) -> Parts:
 def first_layer_backward(t: StageTimeline) -> Parts:
     """Backward pass of the first layer's feed-forward: nearly all gradients exist, of a second micro-batch all."""
     gradients, freed = t.at_first_layer
-    remaining = t.activations.after_first_bytes - freed + t.layer_backward
+    remaining = t.activations.after_first_bytes - freed + t.layer_backward + kept_inputs(t.stage, t.activations, t.context)
     return _backward(t, gradients, t.in_backward[1], remaining, np.where(t.reduced_last, 0.0, t.reduction))
 
 
 def first_layer_attention_backward(t: StageTimeline) -> Parts:
     """Backward pass of the first layer's attention."""
-    activations = t.activations
-    remaining = activations.after_first_bytes - activations.first_layer_bytes + t.context.layer.attention_backward_bytes
+    remaining = t.activations.after_first_bytes - t.activations.first_layer_bytes + kept_inputs(t.stage, t.activations, t.context)
     buffers = np.where(t.reduced_last, t.layer_weights, t.layer_gradients)
-    return _backward(t, t.at_first_layer[0], t.in_backward[1], remaining, buffers)
+    return _backward(t, t.at_first_layer[0], t.in_backward[1], remaining + t.context.layer.attention_backward_bytes, buffers)
 
 
 def weight_gradient_pass(t: StageTimeline) -> Parts:
@@ -293,9 +292,10 @@ def root_reduction(t: StageTimeline) -> Parts:
 
 
 def optimizer_step(t: StageTimeline) -> Parts:
-    """Optimizer step: all gradients, and a copy of one of the states if all parameters are updated in one call."""
+    """Optimizer step: gradients, with flat copies, and a copy of one of the states if all parameters are updated in one call."""
     copied = np.where(t.v.update_at_once, 0.0, 0.5 * t.optimizer) if t.traits.foreach else 0.0
-    return _parts(t, gradients=t.gradients + copied)
+    gradients = t.gradients + copied + flat_gradients(t.local, t.context)
+    return _parts(t, gradients=gradients, unsharded=stored_copies(t.local, t.context))
 
 
 PEAKS: tuple[Callable[[StageTimeline], Parts], ...] = (

@@ -40,6 +40,13 @@ class StateBytes:
     def frozen(self) -> bool:
         return self.trained < 1.0
 
+    @property
+    def gathered_layer(self) -> float:
+        """Bytes per parameter of a gathered layer: frozen weights that are stored in fewer bytes than matmuls compute in are
+        gathered as they are stored.
+        """
+        return min(self.stored, self.gathered) if self.frozen else self.gathered
+
 
 def state_bytes(model: ModelShape, workload: Workload, stack: Stack = NATIVE) -> StateBytes:
     """Bytes per parameter that a workload stores (mixed precision: arXiv 1910.02054, section 3.1)."""

@@ -21,13 +21,13 @@ benchmarks/memory.py reserve in the simulator within 2.4 % (median of those abov
 
 
 def fragmentation(t: StageTimeline, peak: Parts, slack: float) -> Floats:
-    """Bytes lost to fragmentation at the ``peak``: ``slack`` GiB for 1 GiB of transient tensors."""
+    """Bytes lost to fragmentation at the ``peak``: ``slack`` GiB for 1 GiB of transient tensors, and cached blocks of logits."""
     if not slack or t.traits.allocates_once:
         return np.zeros_like(t.v.tp)
     unreduced = np.where(t.reduced_last, peak["gradients"], 0.0)
     transient = sum((peak[name] for name in TRANSIENT_PARTS), start=unreduced)
     fragment_bytes = slack * 2**30 * (transient / 2**30) ** FRAGMENTS_EXPONENT
-    return np.maximum(fragment_bytes, FLOOR_BYTES)
+    return np.maximum(fragment_bytes, FLOOR_BYTES) + t.has_head * t.context.loss.cached_bytes
 
 
 def cached_blocks(t: StageTimeline, peak: Parts, slack: float) -> Floats:
@@ -42,11 +42,12 @@ def gather_pool(t: StageTimeline) -> Floats:
     (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: ``foreach_all_gather``): a layer with the shard that it sends,
     and the next layer or embedding and head.
     """
-    v, layer = t.v, t.local.layer
-    root = t.local.root if t.traits.root == "both" else t.local.root / 2
+    v, per = t.v, t.context.per
+    layer, root = t.local.layer * per.gathered_layer, t.local.root * per.gathered
+    root = root if t.traits.root == "both" else root / 2
     first_stage = layer * (1 + 1 / v.fsdp_ranks) + np.maximum(root, layer)
     further_stages = (v.virtual_stages - 1) * layer * (2 + 1 / v.fsdp_ranks)
-    return np.where(_fsdp(t) & ~v.v_shaped & (not t.traits.flat), (first_stage + further_stages) * t.context.per.gathered, 0.0)
+    return np.where(_fsdp(t) & ~v.v_shaped & (not t.traits.flat), first_stage + further_stages, 0.0)
 
 
 def reduce_pool(t: StageTimeline, peak: Parts) -> Floats:

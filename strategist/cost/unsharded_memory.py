@@ -3,6 +3,7 @@
 import numpy as np
 
 from strategist.cost.candidate_arrays import Floats
+from strategist.cost.kept_memory import stored_copies
 from strategist.cost.memory_context import LocalParameters, MemoryContext
 from strategist.cost.model_states import Stage
 
@@ -11,8 +12,9 @@ def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) 
     """Bytes of gathered parameters in the compute type: those resident through a micro-batch (embedding and head, and layers that
     are not resharded; of a streamed root only the head), and those of layers in transit (the current and the prefetched one).
 
-    Some frameworks compute with whole copies. Autocast copies the inputs of matmuls, so not the embedding, and autograd keeps these
-    copies for the backward pass; a recomputed layer casts again. In fp32 there are no copies.
+    Some frameworks compute with whole copies, of which a rank keeps its shard if they are sharded (ZeRO-3). Autocast copies the
+    inputs of matmuls, so not the embedding, and autograd keeps these copies for the backward pass; a recomputed layer casts again.
+    In fp32 there are no copies.
     """
     per, v = c.per, c.v
     two_layers = np.minimum(stage.layers, 2.0) * local.layer
@@ -20,12 +22,13 @@ def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) 
     unresharded = np.where(v.reshard | v.streamed, 0.0, np.where(v.reshard_subgroup, subgroup, local.stage - local.root))
     root = np.where(v.streamed, local.head, _held_root(local, c))
     in_transit = v.reshard | v.reshard_subgroup | v.streamed
-    each = np.where(v.float8, 1.0, per.gathered) if c.traits.float8_parameters else per.gathered
+    each = np.where(v.float8, 1.0, per.gathered) if c.traits.float8_parameters else per.gathered_layer
     resident, transit = unresharded * each + root * per.gathered, np.where(in_transit, two_layers * each, 0.0)
     casts = c.compute_bytes if c.compute_bytes < per.stored and not per.frozen else 0.0
     if c.traits.parameters == "copies":
         copied = (v.fsdp_ranks == 1) & ~v.streamed & ~v.offload_all | c.frozen_whole
-        return np.where(copied, local.stage * casts, resident), np.where(copied, 0.0, transit)
+        own_shard = np.where(v.reshard | v.reshard_subgroup, stored_copies(local, c), 0.0)
+        return np.where(copied, local.stage * casts, resident + own_shard), np.where(copied, 0.0, transit)
     copied = v.ddp & ~v.streamed & ~v.offload_all | c.frozen_whole
     recomputes = v.recompute_full | v.recompute_selective
     saved_layers = np.where(recomputes, 0.0, np.where(v.recompute_every_second, 1 - stage.recomputed_share, 1.0)) * stage.layers
@@ -54,7 +57,7 @@ def unresharded_stages(stage: Stage, local: LocalParameters, c: MemoryContext) -
     if c.traits.parameters != "shards":
         return np.zeros_like(v.tp), np.zeros_like(v.tp)
     stays_gathered = (v.pp > 1) & (v.accumulation > 1) & ~v.ddp & ~v.streamed
-    each = stage.layers / v.virtual_stages * local.layer * gathered
+    each = stage.layers / v.virtual_stages * local.layer * c.per.gathered_layer
     at_loss = np.where(v.looped & v.reshard & ~v.sequential_backward, np.minimum(np.floor(v.virtual_stages / 2), 2.0) * each, 0.0)
     after_backward = local.root * gathered + np.where(v.sequential_backward, 1.0, np.minimum(v.virtual_stages, 3.0)) * each
     return np.where(stays_gathered, at_loss, 0.0), np.where(stays_gathered, after_backward, 0.0)
@@ -69,7 +72,7 @@ def root_memory(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple
     """
     per, v, traits = c.per, c.v, c.traits
     fsdp = ~v.ddp & ~v.streamed & ((traits.parameters == "shards") & (traits.root == "both"))
-    gathering = np.where(fsdp, 2 * (local.root + local.layer) * per.gathered, 0.0)
+    gathering = np.where(fsdp, 2 * (local.root * per.gathered + local.layer * per.gathered_layer), 0.0)
     if per.frozen:
         return np.where(c.frozen_whole, 0.0, gathering), np.zeros_like(v.tp), np.zeros_like(v.tp)
     accumulates = v.no_sync & (v.accumulation > 1)
@@ -105,4 +108,4 @@ def unsummed_gradients(stage: Stage, local: LocalParameters, c: MemoryContext) -
 def last_gather(stage: Stage, local: LocalParameters, c: MemoryContext) -> Floats:
     """Bytes of the buffer of the last layer's all-gather during a chunked loss: FSDP2 frees it with the next all-gather."""
     sharded = c.v.chunked_loss & ~c.v.ddp & ~c.v.streamed & (c.traits.parameters == "shards")
-    return np.where(sharded, np.minimum(stage.layers, 1.0) * local.layer * c.per.gathered, 0.0)
+    return np.where(sharded, np.minimum(stage.layers, 1.0) * local.layer * c.per.gathered_layer, 0.0)

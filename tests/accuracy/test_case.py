@@ -3,9 +3,11 @@
 import pytest
 
 from strategist.accuracy.case import case_of
+from strategist.accuracy.measure import price_cases
 from strategist.accuracy.row import read_rows
 from strategist.accuracy.skip_reason import Skip, Skipped
 from strategist.cost.layer_flops import model_flops_per_token
+from strategist.cost.memory import COMMUNICATOR_BYTES
 from strategist.units import GIB
 from tests.accuracy.published import FOLDER, made, row, rows
 
@@ -69,6 +71,16 @@ def test_memory_kind_is_allocated_or_reserved(cells, reserved):
     found = case_of(made(peak_mem_gib=40.0, **cells))
     assert found.reserved is reserved
     assert found.peak_memory_bytes == 40 * GIB
+
+
+def test_memory_shown_by_nvidia_smi_includes_the_context_and_communicators() -> None:
+    """Two of them: the profile's usable memory leaves out the context and the first communicator."""
+    cells = {"tp": 2, "dp_shard": 4, "ac_mode": "full", "peak_mem_gib": 20.0}
+    torch, process = (case_of(made(**cells, mem_kind=kind)) for kind in ("reserved", "nvidia-smi"))
+    reserved, shown = (price_cases([case])[0].peak_memory_bytes for case in (torch, process))
+    device = torch.cluster.device
+    assert shown - reserved == pytest.approx(device.memory_bytes - device.usable_memory_bytes + COMMUNICATOR_BYTES)
+    assert not case_of(made(peak_mem_gib=20.0, mem_kind="allocated", notes="nvidia-smi peak 22 GiB")).process
 
 
 def test_peak_memory_may_belong_to_the_first_last_or_fullest_stage():

@@ -80,3 +80,11 @@ def test_bert_has_its_own_vocabulary():
     cells = {"layers": 24, "hidden": 1024, "heads": 16}
     assert shape_of(made(model="BERT 24L-1024", **cells)).vocab_size == 30522
     assert shape_of(made(model="GPT x", **cells)).vocab_size == 50257
+
+
+def test_fsdp1_keeps_inputs_of_reentrant_checkpoints_alone():
+    """transformers of 2024 use those unless a row says otherwise."""
+    stated = {"source": "benchmarks, transformers 4.48.1", "notes": "LoRA rank 16"}
+    kept, freed = (case_of(made(**{**stated, "notes": notes})).stack for notes in (stated["notes"], "LoRA; use_reentrant False"))
+    assert kept.name == freed.name == "transformers-2024"
+    assert (kept.memory_traits.keeps_inputs, freed.memory_traits.keeps_inputs) == (True, False)

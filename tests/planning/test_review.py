@@ -133,8 +133,10 @@ def test_entries_that_cannot_change_the_verdict_keep_it_definite() -> None:
 
 
 def test_entries_that_could_exceed_memory_make_the_verdict_unknown() -> None:
-    hpz = {"stage": 3, "zero_hpz_partition_size": 4}
-    for gpus, confidence, expected in (("4xH100", 0.9, Fit.UNKNOWN), ("4xH100", 0.5, Fit.FITS), ("8xH100", 0.9, Fit.FITS)):
+    for size, gpus, confidence, expected in (
+        (5, "5xH100", 0.9, Fit.UNKNOWN), (5, "5xH100", 0.5, Fit.FITS), (4, "8xH100", 0.9, Fit.FITS)
+    ):  # fmt: skip
+        hpz = {"stage": 3, "zero_hpz_partition_size": size}
         found = review({"zero_optimization": hpz}, "8b", gpus, whole=False, confidence=confidence)
         assert found.fit is expected, gpus
     assert found.plan.candidate.knobs.reshard_after_forward == "subgroup"
