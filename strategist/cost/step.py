@@ -58,7 +58,7 @@ class Step:
 
 def step(inputs: StepInputs, factors: Factors) -> Step:
     """The step of the slowest stage, which determines the pace of the pipeline."""
-    common = _shared(inputs, factors)
+    common = _shared(inputs, factors, paired_share(inputs.v))
     first = _stage_step(inputs.first, common, inputs, factors)
     if (inputs.v.pp == 1).all():
         return replace(first, communication_seconds=np.minimum(first.communication_seconds, first.seconds))
@@ -71,7 +71,7 @@ def step(inputs: StepInputs, factors: Factors) -> Step:
 
 def first_rank_time(inputs: StepInputs, factors: Factors) -> Parts:
     """Seconds of the step by part, on the first rank of a pipeline."""
-    return _stage_step(inputs.first, _shared(inputs, factors), inputs, factors).time
+    return _stage_step(inputs.first, _shared(inputs, factors, paired_share(inputs.v)), inputs, factors).time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ def rank_steps(
     }
     inputs = layer_inputs(model, cluster, workload, stack, first, v, work)
     ranks = stage_inputs(stacked(tuple(kinds.values())), model, cluster, workload, stack, v, work)
-    common = _shared(inputs, calibration.factors)
+    common = _shared(inputs, calibration.factors, paired_share(v))
     time = _stage_step(ranks, common, inputs, calibration.factors).time
     columns = {name: np.broadcast_to(column, ranks.layers.shape) for name, column in time.items()}
     times = {kind: {name: column[row] for name, column in columns.items()} for row, kind in enumerate(kinds)}
@@ -137,11 +137,11 @@ class _Shared:
         return self.head_matmul + self.head_memory_bound + self.links.head
 
 
-def _shared(inputs: LayerInputs, factors: Factors) -> _Shared:
-    """Seconds that all stages share, because their layers are equal."""
+def _shared(inputs: LayerInputs, factors: Factors, paired: Floats) -> _Shared:
+    """Seconds that all stages share, because their layers are equal; ``paired`` is the share of passes that ``ep_overlap`` pairs."""
     rates = inputs.rates.calibrated(factors)
     layer = layer_seconds(inputs.layer, rates, factors)
-    exposed_links, hiding_share = _exposed_layer_links(inputs, layer, factors)
+    exposed_links, hiding_share = _exposed_layer_links(inputs, layer, factors, paired)
     device_seconds = layer.forward + layer.backward + exposed_links.tp + exposed_links.cp + exposed_links.ep
     launch_of_kernel = factors.kernels * rates.launch_seconds
     awaited = inputs.awaited_kernels * launch_of_kernel + inputs.expert_kernels * rates.launch_seconds
@@ -157,14 +157,16 @@ def _shared(inputs: LayerInputs, factors: Factors) -> _Shared:
 
 
 def layer_step_seconds(inputs: LayerInputs, factors: Factors) -> Floats:
-    """Seconds of one layer and micro-batch: computation, and waiting that no schedule hides."""
-    common = _shared(inputs, factors)
+    """Seconds of one layer and micro-batch: computation, and waiting that no schedule hides; ``ep_overlap`` pairs all passes."""
+    common = _shared(inputs, factors, np.ones_like(inputs.v.pp))
     layer, links = common.layer, common.links
     computed = layer.matmul + layer.attention + layer.memory_bound + layer.recompute + common.waits
     return computed + links.tp + links.cp + links.ep
 
 
-def _exposed_layer_links(inputs: LayerInputs, layer: LayerSeconds, factors: Factors) -> tuple[Collectives, Floats]:
+def _exposed_layer_links(
+    inputs: LayerInputs, layer: LayerSeconds, factors: Factors, paired: Floats
+) -> tuple[Collectives, Floats]:
     """Collectives reduced to what is exposed of tensor and expert parallelism, and the share of a layer's computation that hides
     the rest, which cannot exceed that computation. Rings inside the node leave the ports between nodes to FSDP.
     """
@@ -177,7 +179,39 @@ def _exposed_layer_links(inputs: LayerInputs, layer: LayerSeconds, factors: Fact
         tp=links.tp * (1 - (1 - CONTENTION) * (1 - factors.tensor) * hidden_share),
         ep=links.ep * (1 - (1 - CONTENTION) * (1 - factors.expert) * hidden_share),
     )
-    return exposed, (1 - inputs.ports_free) * hidden_share * hidden / computing
+    hidden = hidden_share * hidden
+    if inputs.v.ep_overlap.any():
+        exposed, hidden = _with_paired_passes(exposed, hidden, paired, inputs, layer, factors)
+    return exposed, (1 - inputs.ports_free) * hidden / computing
+
+
+def _with_paired_passes(
+    exposed: Collectives, hidden: Floats, paired: Floats, inputs: LayerInputs, layer: LayerSeconds, factors: Factors
+) -> tuple[Collectives, Floats]:
+    """``exposed`` collectives and ``hidden`` seconds of a layer with ``ep_overlap``, means over all micro-batches of a step, of whose
+    passes a share is ``paired``.
+
+    Where passes are paired, two of the four exchanges run beside the experts of the other micro-batch, two beside the rest of its
+    layer (arXiv 2412.19437, figure 4; megatron/core/models/common/model_chunk_schedule_plan.py). Computation that hidden
+    tensor-parallel collectives already run beside hides no exchange. Kernels of exchanges take multiprocessors (20 of 132,
+    arXiv 2412.19437, section 3.2.2), which costs computation ``CONTENTION`` of their time.
+    """
+    links, computing = inputs.links, layer.forward + layer.backward
+    free_share = 1 - np.minimum(links.tp * (1 - factors.tensor) / computing, 1.0)
+    least, half = CONTENTION * links.ep / 2, links.ep / 2
+    beside_experts = np.maximum(half - free_share * layer.experts, least)
+    beside_rest = np.maximum(half - free_share * (computing - layer.experts), least)
+    gained = np.where(inputs.v.ep_overlap, paired * np.maximum(exposed.ep - beside_experts - beside_rest, 0.0), 0.0)
+    return replace(exposed, ep=exposed.ep - gained), hidden + gained
+
+
+def paired_share(v: View) -> Floats:
+    """Share of a step's passes that ``ep_overlap`` pairs. The first rank runs forward passes alone until the first backward pass
+    arrives, one stage's pass more than without pairs, and as many backward passes in the end; without a pipeline one each
+    (megatron/core/pipeline_parallel/schedules.py: ``get_pp_rank_microbatches``; DualPipeV has as many).
+    """
+    alone = 2 * (v.pp - 1) + (v.virtual_stages - 1) * v.pp + 1
+    return np.maximum(1 - alone / (v.accumulation * v.virtual_stages), 0.0)
 
 
 def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factors: Factors) -> Step:
@@ -201,7 +235,8 @@ def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factor
     data_parallel = data_parallel + inputs.slows_computation * CONTENTION * hidden_sharding * computing / (computing + common.waits)
     other_stages = _other_stages_seconds(busy, stage.has_head * common.head, common.head, n, inputs.model_layers)
     bubble = other_stages / np.maximum(busy, EPSILON) * _idle_seconds(busy, n * layer.matmul / 3, v)
-    room = micro_batches * (busy - sum(per_micro_batch[name] for name in LINK_PARTS)) - hidden_sharding
+    hidden_exchanges = micro_batches * n * np.where(v.ep_overlap, inputs.links.ep - links.ep, 0.0)
+    room = micro_batches * (busy - sum(per_micro_batch[name] for name in LINK_PARTS)) - hidden_sharding - hidden_exchanges
     time = {name: micro_batches * seconds for name, seconds in per_micro_batch.items()}
     time |= {
         "dp_communication": data_parallel + stage.links.update,
@@ -215,7 +250,7 @@ def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factor
     }
     straggler_wait = factors.wait * np.log2(rates.nodes) * sum(time.values(), start=np.zeros(1))
     time["dp_communication"] = time["dp_communication"] + straggler_wait
-    return Step(time=time, communication_seconds=_link_seconds(n, links, stage.links, time, v))
+    return Step(time=time, communication_seconds=_link_seconds(n, links, stage.links, time, v) + hidden_exchanges)
 
 
 def _device_update_seconds(stage: StageInputs, rates: Rates, factors: Factors) -> Floats:

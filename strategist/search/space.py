@@ -12,6 +12,7 @@ from strategist.contract.cluster import MAX_DEVICES, Cluster
 from strategist.contract.knobs import (
     CHOICES,
     LOOPED,
+    PAIRED,
     ROUND_BASED,
     V_SHAPED,
     ZERO_BUBBLE,
@@ -136,7 +137,7 @@ def _kinds(counts: Array, model: ModelShape, cluster: Cluster, constraints: Spac
         (pp > 1, 2), (pp == at["world_size"], 2), (whole > 1, 2), (at["tp"] > 1, 2), (model.vocab_size % at["tp"] > 0, 2),
         ((pp > 1) & (at["dp_replicate"] > 1) & (cluster.nodes > 1), 2), (at["data_ranks"] * at["cp"] > 1, 2),
         (("comm_hook" in constraints.open) & alone, 2), (("optimizer_in_backward" in constraints.open) & (at["ep"] > 1), 2),
-        (chunked, 2), (times > 1, 2), (times >= pp, 2), (times >= 2 * pp, 2), (times % np.maximum(1, times // pp) > 0, 2),
+        (chunked, 2), ((True in constraints.values("ep_overlap", CHOICES["ep_overlap"])) & (at["ep"] > 1), 2), (times > 1, 2), (times >= pp, 2), (times >= 2 * pp, 2), (times % np.maximum(1, times // pp) > 0, 2),
         (sum((pp * stages <= model.layers).astype(np.int64) for stages in _searched_stages(constraints)), 3),
         (np.where(at["tp"] * at["ep"] > 1, 0, groups[whole]), MAX_DEVICES + 1),
     ]  # fmt: skip
@@ -311,6 +312,7 @@ def _simple_knobs(
         "optimizer_in_backward": (False, True) if layout.pp == layout.ep == 1 or streamed else (False,),
         "async_optimizer_step": (False, True) if streamed and "async_optimizer_step" in constraints.open else (False,),
         "activation_offload": (False, True) if "activation_offload" in constraints.open else (False,),
+        "ep_overlap": (False, True) if layout.ep > 1 and accumulation > 1 else (False,),
     }
     return [[{name: value} for value in constraints.values(name, values)] for name, values in open_values.items()]
 
@@ -349,6 +351,9 @@ def _together(layout: Layout, accumulation: int, grid: Mapping[str, Array]) -> A
     legal = legal & (~chosen("activation_offload", True) | ~(streamed | halves))
     if layout.tp > 1:
         legal = legal & (chosen("loss_parallel", True) | ~chosen("chunked_loss", True))
+    if layout.ep > 1:
+        paired = chosen("recompute", "none", "selective") & (chosen("pp_schedule", *PAIRED) if layout.pp > 1 else True)
+        legal = legal & (paired | ~chosen("ep_overlap", True))
     whole = streamed & ~chosen("async_optimizer_step", True)
     if layout.pp == layout.ep == 1:  # where gradients are reduced in the backward pass
         whole = whole | (chosen("offload", "optimizer", "all", *(("none",) if accumulation == 1 else ())))

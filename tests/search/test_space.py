@@ -250,6 +250,24 @@ def test_a_chunked_loss_under_tensor_parallelism_keeps_logits_sharded() -> None:
     assert all(one.violations(MODEL, SMALL, 4) == () for one in chunked)
 
 
+def test_overlap_of_expert_exchanges_is_searched_where_tokens_travel_and_passes_pair() -> None:
+    for pp, schedules in ((1, {"1f1b"}), (2, {"interleaved_1f1b", "dual_pipe_v"})):
+        fix = {"pp": pp, "micro_batch": 1, "offload": "none"}
+        found = candidates(EXPERTS, cluster(1, 4), SMALL, SpaceConstraints(fix=fix))
+        overlapped = [one for one in found if one.knobs.ep_overlap]
+        assert {one.knobs.pp_schedule for one in overlapped} == schedules
+        assert min(one.layout.ep for one in overlapped) == 2
+        without = {replace(one, knobs=replace(one.knobs, ep_overlap=False)) for one in overlapped}
+        assert without < set(found)
+
+
+def test_back_ends_without_overlap_of_expert_exchanges_search_none() -> None:
+    constraints = SpaceConstraints(fix={"pp": 1, "micro_batch": 1, "offload": "none"}, backend=load_backend("native"))
+    found = candidates(EXPERTS, cluster(1, 4), SMALL, constraints)
+    assert any(one.layout.ep > 1 for one in found)
+    assert not any(one.knobs.ep_overlap for one in found)
+
+
 def _with_activations_away(one: Candidate) -> Candidate:
     return replace(one, knobs=replace(one.knobs, activation_offload=True))
 
