@@ -252,7 +252,9 @@ def _schedule(row: Row, offload: str, pp: int, stack: Stack) -> tuple[str, int]:
         return "gpipe", 1
     if virtual > 1:
         return "interleaved_1f1b", virtual
-    if "interleaved" in row.schedule.lower() or (pp > 1 and row.vpp is None and (INTERLEAVED.search(row.notes) or EP_OVERLAP.search(row.notes))):
+    if "interleaved" in row.schedule.lower() or (
+        pp > 1 and row.vpp is None and (INTERLEAVED.search(row.notes) or EP_OVERLAP.search(row.notes))
+    ):
         several = round((row.layers or 0) / pp / 2) if stack.name in CUTS_IN_PAIRS else 2
         return "interleaved_1f1b", max(several, 2)
     schedule = next((name for word, name in SCHEDULES.items() if word in row.schedule.lower()), "1f1b")

@@ -164,9 +164,7 @@ def layer_step_seconds(inputs: LayerInputs, factors: Factors) -> Floats:
     return computed + links.tp + links.cp + links.ep
 
 
-def _exposed_layer_links(
-    inputs: LayerInputs, layer: LayerSeconds, factors: Factors, paired: Floats
-) -> tuple[Collectives, Floats]:
+def _exposed_layer_links(inputs: LayerInputs, layer: LayerSeconds, factors: Factors, paired: Floats) -> tuple[Collectives, Floats]:
     """Collectives reduced to what is exposed of tensor and expert parallelism, and the share of a layer's computation that hides
     the rest, which cannot exceed that computation. Rings inside the node leave the ports between nodes to FSDP.
     """

@@ -80,3 +80,16 @@ def test_bert_has_its_own_vocabulary():
     cells = {"layers": 24, "hidden": 1024, "heads": 16}
     assert shape_of(made(model="BERT 24L-1024", **cells)).vocab_size == 30522
     assert shape_of(made(model="GPT x", **cells)).vocab_size == 50257
+
+
+@pytest.mark.parametrize(
+    ("notes", "dispatch"),
+    [
+        ("MoE dispatcher NCCL all-to-all", "choices"),
+        ("MoE dispatcher DeepEP (UCCL)", "ranks"),
+        ("ARGS: moe-token-dispatcher-type=alltoall", "choices"),
+        ("ARGS: moe-token-dispatcher-type=flex", "ranks"),
+    ],
+)
+def test_the_stated_dispatcher_says_how_often_a_token_is_sent(notes, dispatch):
+    assert case_of(made(source="NeMo performance", notes=notes)).stack.dispatch == dispatch

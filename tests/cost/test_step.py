@@ -108,7 +108,9 @@ def test_paired_passes_hide_exchanges_but_for_the_multiprocessors_that_these_tak
     on, off = overlapped(cluster(), Layout(dp_shard=8, ep=8))
     assert on.time.ep_communication == pytest.approx(off.time.ep_communication * (1 / 4 + 3 / 4 * 0.16))
     assert on.communication_seconds == pytest.approx(off.communication_seconds)
-    on, off = overlapped(cluster(), Layout(pp=2, dp_shard=4, ep=4), pp_schedule="interleaved_1f1b", pp_virtual_stages=2, no_sync=True)
+    on, off = overlapped(
+        cluster(), Layout(pp=2, dp_shard=4, ep=4), pp_schedule="interleaved_1f1b", pp_virtual_stages=2, no_sync=True
+    )
     alone = (2 * 1 + 1 * 2 + 1) / (2 * 8)
     assert on.time.ep_communication == pytest.approx(off.time.ep_communication * (alone + (1 - alone) * 0.16))
 

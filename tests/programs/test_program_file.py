@@ -126,7 +126,9 @@ def test_an_invalid_program_file_raises_one_line_with_its_position(old: str, new
 
 
 def test_an_environment_variable_may_depend_on_a_setting() -> None:
-    text = TEXT.replace("layout: {", 'environment: {FAST: "{layout.tp}", MODE: {knobs.compile: {"true": "a", "false": "b"}}}\nlayout: {')
+    text = TEXT.replace(
+        "layout: {", 'environment: {FAST: "{layout.tp}", MODE: {knobs.compile: {"true": "a", "false": "b"}}}\nlayout: {'
+    )
     chosen = candidate(Layout(tp=2, dp_shard=2), compile=True)
     facts = {**FACTS, **row_of(chosen, chosen.accumulation(WORKLOAD))}
     assert {name: value.filled(facts, {}) for name, value in program(text).environment.items()} == {"FAST": "2", "MODE": "a"}
