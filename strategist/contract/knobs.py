@@ -59,7 +59,7 @@ ZERO_BUBBLE = ("interleaved_zero_bubble", *V_SHAPED)
 """Schedules that compute weight gradients separately from input gradients."""
 
 PAIRED = ("interleaved_1f1b", "dual_pipe_v")
-"""Schedules of ``ep_overlap``: frameworks run a forward pass of one micro-batch together with a backward pass of another one there."""
+"""Schedules with ``ep_overlap``: a forward pass of one micro-batch can run together with a backward pass of another one."""
 
 
 def least_micro_batches(schedule: str, pp: int) -> int:
@@ -101,8 +101,8 @@ class Knobs:
     chunked_loss: head and loss run over chunks of the tokens, with their gradients in the forward pass; logits of one chunk exist
         at a time (arXiv 2410.10989).
     ep_overlap: the forward pass of a micro-batch and the backward pass of another run together, layer by layer, so that each one's
-        expert exchanges overlap with the other's computation (Megatron-Core: ``overlap_moe_expert_parallel_comm``; arXiv 2412.19437,
-        section 3.2.1).
+        exchanges between experts overlap with the other's computation (Megatron-Core: ``overlap_moe_expert_parallel_comm``;
+        DualPipe: arXiv 2412.19437, section 3.2.1).
     """
 
     micro_batch: int = 1

@@ -19,8 +19,8 @@ ATTENTION_BACKWARD, UNFUSED_ATTENTION_BACKWARD = 2.5, 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSeconds:
-    """Seconds of one layer: forward pass, and backward pass with recomputation; the parts are sums over both. ``experts`` are matmuls
-    of routed experts, a part of ``matmul``.
+    """Seconds of one layer: forward pass, and backward pass with recomputation; the parts are sums over both. ``experts`` are the
+    matmuls of routed experts, a part of ``matmul``.
     """
 
     forward: Floats

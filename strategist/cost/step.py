@@ -138,7 +138,7 @@ class _Shared:
 
 
 def _shared(inputs: LayerInputs, factors: Factors, paired: Floats) -> _Shared:
-    """Seconds that all stages share, because their layers are equal; ``paired`` is the share of passes that ``ep_overlap`` pairs."""
+    """Seconds that all stages share, because their layers are equal. ``paired``: share of passes that ``ep_overlap`` pairs."""
     rates = inputs.rates.calibrated(factors)
     layer = layer_seconds(inputs.layer, rates, factors)
     exposed_links, hiding_share = _exposed_layer_links(inputs, layer, factors, paired)
@@ -186,8 +186,8 @@ def _exposed_layer_links(inputs: LayerInputs, layer: LayerSeconds, factors: Fact
 def _with_paired_passes(
     exposed: Collectives, hidden: Floats, paired: Floats, inputs: LayerInputs, layer: LayerSeconds, factors: Factors
 ) -> tuple[Collectives, Floats]:
-    """``exposed`` collectives and ``hidden`` seconds of a layer with ``ep_overlap``, means over all micro-batches of a step, of whose
-    passes a share is ``paired``.
+    """``exposed`` collectives and ``hidden`` seconds of a layer with ``ep_overlap``: means over all micro-batches of a step, of
+    whose passes a share is ``paired``.
 
     Where passes are paired, two of the four exchanges run beside the experts of the other micro-batch, two beside the rest of its
     layer (arXiv 2412.19437, figure 4; megatron/core/models/common/model_chunk_schedule_plan.py). Computation that hidden
@@ -200,7 +200,7 @@ def _with_paired_passes(
     beside_experts = np.maximum(half - free_share * layer.experts, least)
     beside_rest = np.maximum(half - free_share * (computing - layer.experts), least)
     gained = np.where(inputs.v.ep_overlap, paired * np.maximum(exposed.ep - beside_experts - beside_rest, 0.0), 0.0)
-    return replace(exposed, ep=exposed.ep - gained), hidden + gained
+    return replace(exposed, ep=exposed.ep - gained), np.minimum(hidden + gained, computing)
 
 
 def paired_share(v: View) -> Floats:

@@ -137,7 +137,8 @@ def _kinds(counts: Array, model: ModelShape, cluster: Cluster, constraints: Spac
         (pp > 1, 2), (pp == at["world_size"], 2), (whole > 1, 2), (at["tp"] > 1, 2), (model.vocab_size % at["tp"] > 0, 2),
         ((pp > 1) & (at["dp_replicate"] > 1) & (cluster.nodes > 1), 2), (at["data_ranks"] * at["cp"] > 1, 2),
         (("comm_hook" in constraints.open) & alone, 2), (("optimizer_in_backward" in constraints.open) & (at["ep"] > 1), 2),
-        (chunked, 2), ((True in constraints.values("ep_overlap", CHOICES["ep_overlap"])) & (at["ep"] > 1), 2), (times > 1, 2), (times >= pp, 2), (times >= 2 * pp, 2), (times % np.maximum(1, times // pp) > 0, 2),
+        (chunked, 2), (_searches_overlap(constraints) & (at["ep"] > 1), 2),
+        (times > 1, 2), (times >= pp, 2), (times >= 2 * pp, 2), (times % np.maximum(1, times // pp) > 0, 2),
         (sum((pp * stages <= model.layers).astype(np.int64) for stages in _searched_stages(constraints)), 3),
         (np.where(at["tp"] * at["ep"] > 1, 0, groups[whole]), MAX_DEVICES + 1),
     ]  # fmt: skip
@@ -312,9 +313,14 @@ def _simple_knobs(
         "optimizer_in_backward": (False, True) if layout.pp == layout.ep == 1 or streamed else (False,),
         "async_optimizer_step": (False, True) if streamed and "async_optimizer_step" in constraints.open else (False,),
         "activation_offload": (False, True) if "activation_offload" in constraints.open else (False,),
-        "ep_overlap": (False, True) if layout.ep > 1 and accumulation > 1 else (False,),
+        "ep_overlap": (False, True) if layout.ep > 1 and accumulation > 1 and _searches_overlap(constraints) else (False,),
     }
     return [[{name: value} for value in constraints.values(name, values)] for name, values in open_values.items()]
+
+
+def _searches_overlap(constraints: SpaceConstraints) -> bool:
+    """Whether the overlap of experts' exchanges is searched: where it is fixed, or the back end says that it has it."""
+    return "ep_overlap" in constraints.open or True in constraints.backend.limits.get("knobs.ep_overlap", ())
 
 
 def _no_sync(layout: Layout, accumulation: int, *, exchanges: bool) -> Values:
@@ -388,6 +394,8 @@ def _law(model: ModelShape, cluster: Cluster, workload: Workload, constraints: S
         product = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if name not in ("ep", "etp"))
         return f"{product}{f' = {taken}' if ' x ' in product else ''} must divide the {cluster.devices} devices"
     free = next((name for name in ("dp_shard", "dp_replicate") if name not in degrees), "dp_shard")
+    if constraints.fix.get("ep_overlap") and model.moe and "ep" not in degrees:
+        degrees["ep"] = min(2, cluster.devices // taken)
     layout = Layout(**{free: cluster.devices // taken, **degrees})
     tensor, piped, schedule = layout.tp > 1, layout.pp > 1, constraints.fix.get("pp_schedule")
     plain = Knobs(
