@@ -13,18 +13,11 @@ from strategist.cost.candidate_arrays import Counts, Floats, Mask, Number, Parts
 from strategist.cost.comm import Collectives, StageCollectives
 from strategist.cost.compute import LayerSeconds, launch_seconds, layer_seconds
 from strategist.cost.layer_flops import Work
+from strategist.cost.layer_overlap import CONTENTION, EPSILON, exposed_layer_links, paired_share
 from strategist.cost.model_states import stacked, stages
 from strategist.cost.offload import OffloadSeconds, exposed_copy_seconds, offload_seconds
 from strategist.cost.rates import Rates
 from strategist.cost.step_inputs import LayerInputs, StageInputs, StepInputs, layer_inputs, stage_inputs
-
-CONTENTION = 0.16
-"""Seconds that computation loses per second of concurrent collectives, which take multiprocessors and memory bandwidth: it takes
-18.9 % longer on average (arXiv 2507.03114, on A100, H100, MI250).
-"""
-
-EPSILON = 1e-30
-"""Avoids division by zero."""
 
 LINK_PARTS = ("tp_communication", "cp_communication", "ep_communication")
 """Exposed collectives of a micro-batch, during which links may be busy."""
@@ -141,7 +134,7 @@ def _shared(inputs: LayerInputs, factors: Factors, paired: Floats) -> _Shared:
     """Seconds that all stages share, because their layers are equal. ``paired``: share of passes that ``ep_overlap`` pairs."""
     rates = inputs.rates.calibrated(factors)
     layer = layer_seconds(inputs.layer, rates, factors)
-    exposed_links, hiding_share = _exposed_layer_links(inputs, layer, factors, paired)
+    exposed_links, hiding_share = exposed_layer_links(inputs, layer, factors, paired)
     device_seconds = layer.forward + layer.backward + exposed_links.tp + exposed_links.cp + exposed_links.ep
     launch_of_kernel = factors.kernels * rates.launch_seconds
     awaited = inputs.awaited_kernels * launch_of_kernel + inputs.expert_kernels * rates.launch_seconds
@@ -162,54 +155,6 @@ def layer_step_seconds(inputs: LayerInputs, factors: Factors) -> Floats:
     layer, links = common.layer, common.links
     computed = layer.matmul + layer.attention + layer.memory_bound + layer.recompute + common.waits
     return computed + links.tp + links.cp + links.ep
-
-
-def _exposed_layer_links(inputs: LayerInputs, layer: LayerSeconds, factors: Factors, paired: Floats) -> tuple[Collectives, Floats]:
-    """Collectives reduced to what is exposed of tensor and expert parallelism, and the share of a layer's computation that hides
-    the rest, which cannot exceed that computation. Rings inside the node leave the ports between nodes to FSDP.
-    """
-    links = inputs.links
-    hidden = links.tp * (1 - factors.tensor) + links.ep * (1 - factors.expert)
-    computing = layer.forward + layer.backward
-    hidden_share = np.minimum(computing / np.maximum(hidden, EPSILON), 1.0)
-    exposed = replace(
-        links,
-        tp=links.tp * (1 - (1 - CONTENTION) * (1 - factors.tensor) * hidden_share),
-        ep=links.ep * (1 - (1 - CONTENTION) * (1 - factors.expert) * hidden_share),
-    )
-    hidden = hidden_share * hidden
-    if inputs.v.ep_overlap.any():
-        exposed, hidden = _with_paired_passes(exposed, hidden, paired, inputs, layer, factors)
-    return exposed, (1 - inputs.ports_free) * hidden / computing
-
-
-def _with_paired_passes(
-    exposed: Collectives, hidden: Floats, paired: Floats, inputs: LayerInputs, layer: LayerSeconds, factors: Factors
-) -> tuple[Collectives, Floats]:
-    """``exposed`` collectives and ``hidden`` seconds of a layer with ``ep_overlap``: means over all micro-batches of a step, of
-    whose passes a share is ``paired``.
-
-    Where passes are paired, two of the four exchanges run beside the experts of the other micro-batch, two beside the rest of its
-    layer (arXiv 2412.19437, figure 4; megatron/core/models/common/model_chunk_schedule_plan.py). Computation that hidden
-    tensor-parallel collectives already run beside hides no exchange. Kernels of exchanges take multiprocessors (20 of 132,
-    arXiv 2412.19437, section 3.2.2), which costs computation ``CONTENTION`` of their time.
-    """
-    links, computing = inputs.links, layer.forward + layer.backward
-    free_share = 1 - np.minimum(links.tp * (1 - factors.tensor) / computing, 1.0)
-    least, half = CONTENTION * links.ep / 2, links.ep / 2
-    beside_experts = np.maximum(half - free_share * layer.experts, least)
-    beside_rest = np.maximum(half - free_share * (computing - layer.experts), least)
-    gained = np.where(inputs.v.ep_overlap, paired * np.maximum(exposed.ep - beside_experts - beside_rest, 0.0), 0.0)
-    return replace(exposed, ep=exposed.ep - gained), np.minimum(hidden + gained, computing)
-
-
-def paired_share(v: View) -> Floats:
-    """Share of a step's passes that ``ep_overlap`` pairs. The first rank runs forward passes alone until the first backward pass
-    arrives, one stage's pass more than without pairs, and as many backward passes in the end; without a pipeline one each
-    (megatron/core/pipeline_parallel/schedules.py: ``get_pp_rank_microbatches``; DualPipeV has as many).
-    """
-    alone = 2 * (v.pp - 1) + (v.virtual_stages - 1) * v.pp + 1
-    return np.maximum(1 - alone / (v.accumulation * v.virtual_stages), 0.0)
 
 
 def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factors: Factors) -> Step:
