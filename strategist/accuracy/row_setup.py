@@ -14,6 +14,7 @@ from strategist.accuracy.text_columns import (
     ACCUMULATION,
     ACTIVATIONS_AWAY,
     CUTS_IN_PAIRS,
+    EP_OVERLAP,
     GATHERS_LOGITS,
     HALF_REDUCE,
     HOLDS_IN_PIPELINES,
@@ -214,6 +215,7 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
         async_optimizer_step=offload == "streamed" and bool(LATER_UPDATE.search(row.text)),
         activation_offload=bool(ACTIVATIONS_AWAY.search(row.notes) or (recompute == "full" and RESIDUAL_AWAY.search(row.notes))),
         optimizer_in_backward=bool(IN_BACKWARD.search(plain(row.text))),
+        ep_overlap=layout.ep > 1 and bool(EP_OVERLAP.search(row.notes) or "dualpipe" in row.schedule.lower()),
     )
 
 
@@ -250,7 +252,9 @@ def _schedule(row: Row, offload: str, pp: int, stack: Stack) -> tuple[str, int]:
         return "gpipe", 1
     if virtual > 1:
         return "interleaved_1f1b", virtual
-    if "interleaved" in row.schedule.lower() or (pp > 1 and row.vpp is None and INTERLEAVED.search(row.notes)):
+    if "interleaved" in row.schedule.lower() or (
+        pp > 1 and row.vpp is None and (INTERLEAVED.search(row.notes) or EP_OVERLAP.search(row.notes))
+    ):
         several = round((row.layers or 0) / pp / 2) if stack.name in CUTS_IN_PAIRS else 2
         return "interleaved_1f1b", max(several, 2)
     schedule = next((name for word, name in SCHEDULES.items() if word in row.schedule.lower()), "1f1b")

@@ -11,6 +11,7 @@ from strategist.accuracy.text_columns import (
     CHUNKED_LOSS,
     DEFAULT_LOSS_CHUNKS,
     DEFAULT_TILE_TOKENS,
+    DISPATCH,
     FLOAT8_BASE,
     FP16_SUMS,
     FUSED,
@@ -58,6 +59,7 @@ def stack_of(row: Row) -> Stack:
     changes: dict[str, str | float | bool] = {"attention": attention}
     if stack.family == "torch" and FP16_SUMS.search(row.notes):
         changes["fp16_sums"] = True
+    changes["dispatch"] = first(DISPATCH, row.notes, stack.dispatch)
     changes["graphs"] = first(GRAPHS, row.notes, stack.graphs)
     if TUNED_ATTENTION.search(row.flash_attention):
         changes["attention_kernels"] = "tuned"

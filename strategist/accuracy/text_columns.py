@@ -69,6 +69,12 @@ HOLDS_IN_PIPELINES = ("torchtitan",)
 INTERLEAVED = _pattern(r"(?<!no )(?<!non-)\binterleaved 1f1b|\bpp overlap\b")
 """Notes of an interleaved pipeline: in Megatron, only this schedule overlaps its transfers with compute."""
 
+EP_OVERLAP = _pattern(r"\b(a2a|ep comm) overlap on\b|overlap[-_]moe[-_]expert[-_]parallel[-_]comm=true")
+"""Exchanges between experts overlap with another micro-batch, which Megatron's pipelines support in interleaved schedules only."""
+
+DISPATCH = _words((r"\bdispatcher (nccl )?all-to-all|moe[-_]token[-_]dispatcher[-_]type=alltoall", "choices"))
+"""Dispatchers that send a token once for each of its experts, instead of once to each rank (DeepEP, HybridEP)."""
+
 CUTS_IN_PAIRS = ("megatron-core", "nemo", "torch")
 """Stacks whose interleaved stages have two layers each by default."""
 

@@ -33,6 +33,7 @@ CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "optimizer_in_backward": (False, True),
     "async_optimizer_step": (False, True),
     "activation_offload": (False, True),
+    "ep_overlap": (False, True),
 }  # fmt: skip
 """Allowed values of knobs with a closed set of values. All other knobs are positive integers."""
 
@@ -56,6 +57,9 @@ ROUND_BASED = ("interleaved_1f1b", "interleaved_zero_bubble")
 
 ZERO_BUBBLE = ("interleaved_zero_bubble", *V_SHAPED)
 """Schedules that compute weight gradients separately from input gradients."""
+
+PAIRED = ("interleaved_1f1b", "dual_pipe_v")
+"""Schedules with ``ep_overlap``: a forward pass of one micro-batch can run together with a backward pass of another one."""
 
 
 def least_micro_batches(schedule: str, pp: int) -> int:
@@ -96,6 +100,9 @@ class Knobs:
     activation_offload: activations saved for the backward pass are kept in host memory and copied back one layer ahead.
     chunked_loss: head and loss run over chunks of the tokens, with their gradients in the forward pass; logits of one chunk exist
         at a time (arXiv 2410.10989).
+    ep_overlap: the forward pass of a micro-batch and the backward pass of another run together, layer by layer, so that each one's
+        exchanges between experts overlap with the other's computation (Megatron-Core: ``overlap_moe_expert_parallel_comm``;
+        DualPipe: arXiv 2412.19437, section 3.2.1).
     """
 
     micro_batch: int = 1
@@ -119,6 +126,7 @@ class Knobs:
     saved_operations: str = added(SAVED_OPERATIONS[0])
     activation_offload: bool = added(False)
     chunked_loss: bool = added(False)
+    ep_overlap: bool = added(False)
 
     def violations(self, layout: Layout, model: ModelShape, workload: Workload) -> Iterator[str]:
         """Constraints that these knobs violate together with the layout, each as a sentence with the values."""
@@ -158,8 +166,21 @@ class Knobs:
             yield f"loss_parallel needs tp {layout.tp} to divide vocab_size {model.vocab_size}"
         if self.chunked_loss and layout.tp > 1 and not self.loss_parallel:
             yield f"chunked_loss keeps logits sharded over tp {layout.tp}: loss_parallel must be true"
+        if self.ep_overlap:
+            yield from self._overlap_violations(layout, workload)
         yield from self._arithmetic_violations(layout, workload)
         yield from self._pipeline_violations(layout, model, workload)
+
+    def _overlap_violations(self, layout: Layout, workload: Workload) -> Iterator[str]:
+        """Violations of ``ep_overlap`` (megatron/core/transformer/transformer_config.py, core_v0.19)."""
+        if layout.ep == 1:
+            yield "ep_overlap needs ep above 1: without it no tokens travel between ranks"
+        if self.recompute not in ("none", "selective"):
+            yield f"ep_overlap pairs single passes of a layer: recompute must be none or selective, not {self.recompute}"
+        if layout.pp > 1 and self.pp_schedule not in PAIRED:
+            yield f"ep_overlap needs a schedule that pairs passes ({' or '.join(PAIRED)}) with pp above 1, not {self.pp_schedule}"
+        if workload.global_batch < 2 * layout.data_ranks * self.micro_batch:
+            yield "ep_overlap pairs passes of two micro-batches: a step must have at least 2"
 
     def _arithmetic_violations(self, layout: Layout, workload: Workload) -> Iterator[str]:
         if self.recompute_budget_percent > 100:

@@ -276,7 +276,8 @@ class StageActivations:
 
 def stage_activations(stage: Stage, layer: LayerActivations, v: View, traits: MemoryTraits) -> StageActivations:
     """Activations of a stage. torch keeps the outputs of pipeline stages until their gradients arrive
-    (``PipelineStage.fwd_cache``), and if a rank has several stages, one input and one gradient arrive ahead.
+    (``PipelineStage.fwd_cache``), and if a rank has several stages, one input and one gradient arrive ahead. With ``ep_overlap`` a
+    forward pass saves a layer before the backward pass beside it has freed one (megatron/core: model_chunk_schedule_plan.py).
     """
     layer_bytes = np.where(
         v.recompute_every_second,
@@ -290,6 +291,7 @@ def stage_activations(stage: Stage, layer: LayerActivations, v: View, traits: Me
         stage.outputs + np.where(v.looped & ~v.sequential_backward, 2.0, 0.0) if traits.holds_outputs else np.zeros_like(v.tp)
     )
     boundary = np.where(v.streamed, 0.0, boundary * layer.input_bytes) + stage.in_flight * stage.layers * layer.cached_bytes
+    boundary = boundary + np.where(v.ep_overlap, layer_bytes, 0.0)
     current_stage = stage_bytes / np.where(v.sequential_backward, v.virtual_stages, 1.0)
     first_layer = np.minimum(stage_bytes, np.where(v.recompute_every_second, layer.input_bytes, layer.saved_bytes))
     last_layer = np.minimum(

@@ -60,6 +60,7 @@ class View:
     sequence_parallel: Mask
     loss_parallel: Mask
     chunked_loss: Mask
+    ep_overlap: Mask
     reduce_bytes: Floats
     no_sync: Mask
     offload_optimizer: Mask
@@ -172,6 +173,7 @@ def view(columns: Columns, workload: Workload) -> View:
         sequence_parallel=chosen("knobs.sequence_parallel", True),
         loss_parallel=chosen("knobs.loss_parallel", True),
         chunked_loss=chosen("knobs.chunked_loss", True),
+        ep_overlap=chosen("knobs.ep_overlap", True),
         reduce_bytes=np.where(chosen("knobs.reduce_dtype", "bf16"), 2.0, 4.0),
         no_sync=chosen("knobs.no_sync", True),
         offload_optimizer=chosen("knobs.offload", "optimizer"),

@@ -19,7 +19,9 @@ ATTENTION_BACKWARD, UNFUSED_ATTENTION_BACKWARD = 2.5, 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSeconds:
-    """Seconds of one layer: forward pass, and backward pass with recomputation; the parts are sums over both."""
+    """Seconds of one layer: forward pass, and backward pass with recomputation; the parts are sums over both. ``experts`` are the
+    matmuls of routed experts, a part of ``matmul``.
+    """
 
     forward: Floats
     backward: Floats
@@ -27,6 +29,7 @@ class LayerSeconds:
     attention: Floats
     memory_bound: Floats
     recompute: Floats
+    experts: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +74,10 @@ def layer_compute(work: LayerWork, per: StateBytes, stack: Stack, dense: Matmuls
 def layer_seconds(layer: LayerCompute, rates: Rates, factors: Factors) -> LayerSeconds:
     """Seconds of one layer; the ``rates`` are calibrated already."""
     matmul = layer.dense.seconds(factors, rates.memory_rate)
+    experts = np.zeros_like(matmul)
     if np.any(layer.experts.flops):
-        matmul = matmul + layer.experts.seconds(factors, rates.memory_rate)
+        experts = layer.experts.seconds(factors, rates.memory_rate)
+        matmul = matmul + experts
     attention = layer.attention_flops / rates.attention_rate
     elementwise, elementwise_backward = layer.moved_bytes / rates.memory_rate, layer.moved_backward_bytes / rates.memory_rate
     recompute = layer.repeated_matmuls * matmul + layer.repeated * attention + layer.repeated_elementwise * elementwise
@@ -83,6 +88,7 @@ def layer_seconds(layer: LayerCompute, rates: Rates, factors: Factors) -> LayerS
         attention=(1 + layer.attention_backward) * attention,
         memory_bound=elementwise + elementwise_backward,
         recompute=recompute,
+        experts=(1 + layer.backward_matmuls) * experts,
     )
 
 

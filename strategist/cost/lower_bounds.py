@@ -24,6 +24,7 @@ from strategist.expr.columns import Columns
 
 FAMILY_KNOBS = (
     "recompute", "saved_operations", "recompute_budget_percent", "sequence_parallel", "compile", "float8", "activation_offload",
+    "ep_overlap",
 )  # fmt: skip
 """Knobs with one value in a family, like layout and micro-batch. The bounds omit all other knobs or take their cheapest value."""
 

@@ -13,18 +13,11 @@ from strategist.cost.candidate_arrays import Counts, Floats, Mask, Number, Parts
 from strategist.cost.comm import Collectives, StageCollectives
 from strategist.cost.compute import LayerSeconds, launch_seconds, layer_seconds
 from strategist.cost.layer_flops import Work
+from strategist.cost.layer_overlap import CONTENTION, EPSILON, exposed_layer_links, paired_share
 from strategist.cost.model_states import stacked, stages
 from strategist.cost.offload import OffloadSeconds, exposed_copy_seconds, offload_seconds
 from strategist.cost.rates import Rates
 from strategist.cost.step_inputs import LayerInputs, StageInputs, StepInputs, layer_inputs, stage_inputs
-
-CONTENTION = 0.16
-"""Seconds that computation loses per second of concurrent collectives, which take multiprocessors and memory bandwidth: it takes
-18.9 % longer on average (arXiv 2507.03114, on A100, H100, MI250).
-"""
-
-EPSILON = 1e-30
-"""Avoids division by zero."""
 
 LINK_PARTS = ("tp_communication", "cp_communication", "ep_communication")
 """Exposed collectives of a micro-batch, during which links may be busy."""
@@ -58,7 +51,7 @@ class Step:
 
 def step(inputs: StepInputs, factors: Factors) -> Step:
     """The step of the slowest stage, which determines the pace of the pipeline."""
-    common = _shared(inputs, factors)
+    common = _shared(inputs, factors, paired_share(inputs.v))
     first = _stage_step(inputs.first, common, inputs, factors)
     if (inputs.v.pp == 1).all():
         return replace(first, communication_seconds=np.minimum(first.communication_seconds, first.seconds))
@@ -71,7 +64,7 @@ def step(inputs: StepInputs, factors: Factors) -> Step:
 
 def first_rank_time(inputs: StepInputs, factors: Factors) -> Parts:
     """Seconds of the step by part, on the first rank of a pipeline."""
-    return _stage_step(inputs.first, _shared(inputs, factors), inputs, factors).time
+    return _stage_step(inputs.first, _shared(inputs, factors, paired_share(inputs.v)), inputs, factors).time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +101,7 @@ def rank_steps(
     }
     inputs = layer_inputs(model, cluster, workload, stack, first, v, work)
     ranks = stage_inputs(stacked(tuple(kinds.values())), model, cluster, workload, stack, v, work)
-    common = _shared(inputs, calibration.factors)
+    common = _shared(inputs, calibration.factors, paired_share(v))
     time = _stage_step(ranks, common, inputs, calibration.factors).time
     columns = {name: np.broadcast_to(column, ranks.layers.shape) for name, column in time.items()}
     times = {kind: {name: column[row] for name, column in columns.items()} for row, kind in enumerate(kinds)}
@@ -137,11 +130,11 @@ class _Shared:
         return self.head_matmul + self.head_memory_bound + self.links.head
 
 
-def _shared(inputs: LayerInputs, factors: Factors) -> _Shared:
-    """Seconds that all stages share, because their layers are equal."""
+def _shared(inputs: LayerInputs, factors: Factors, paired: Floats) -> _Shared:
+    """Seconds that all stages share, because their layers are equal. ``paired``: share of passes that ``ep_overlap`` pairs."""
     rates = inputs.rates.calibrated(factors)
     layer = layer_seconds(inputs.layer, rates, factors)
-    exposed_links, hiding_share = _exposed_layer_links(inputs, layer, factors)
+    exposed_links, hiding_share = exposed_layer_links(inputs, layer, factors, paired)
     device_seconds = layer.forward + layer.backward + exposed_links.tp + exposed_links.cp + exposed_links.ep
     launch_of_kernel = factors.kernels * rates.launch_seconds
     awaited = inputs.awaited_kernels * launch_of_kernel + inputs.expert_kernels * rates.launch_seconds
@@ -157,27 +150,11 @@ def _shared(inputs: LayerInputs, factors: Factors) -> _Shared:
 
 
 def layer_step_seconds(inputs: LayerInputs, factors: Factors) -> Floats:
-    """Seconds of one layer and micro-batch: computation, and waiting that no schedule hides."""
-    common = _shared(inputs, factors)
+    """Seconds of one layer and micro-batch: computation, and waiting that no schedule hides; ``ep_overlap`` pairs all passes."""
+    common = _shared(inputs, factors, np.ones_like(inputs.v.pp))
     layer, links = common.layer, common.links
     computed = layer.matmul + layer.attention + layer.memory_bound + layer.recompute + common.waits
     return computed + links.tp + links.cp + links.ep
-
-
-def _exposed_layer_links(inputs: LayerInputs, layer: LayerSeconds, factors: Factors) -> tuple[Collectives, Floats]:
-    """Collectives reduced to what is exposed of tensor and expert parallelism, and the share of a layer's computation that hides
-    the rest, which cannot exceed that computation. Rings inside the node leave the ports between nodes to FSDP.
-    """
-    links = inputs.links
-    hidden = links.tp * (1 - factors.tensor) + links.ep * (1 - factors.expert)
-    computing = layer.forward + layer.backward
-    hidden_share = np.minimum(computing / np.maximum(hidden, EPSILON), 1.0)
-    exposed = replace(
-        links,
-        tp=links.tp * (1 - (1 - CONTENTION) * (1 - factors.tensor) * hidden_share),
-        ep=links.ep * (1 - (1 - CONTENTION) * (1 - factors.expert) * hidden_share),
-    )
-    return exposed, (1 - inputs.ports_free) * hidden_share * hidden / computing
 
 
 def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factors: Factors) -> Step:
@@ -201,7 +178,8 @@ def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factor
     data_parallel = data_parallel + inputs.slows_computation * CONTENTION * hidden_sharding * computing / (computing + common.waits)
     other_stages = _other_stages_seconds(busy, stage.has_head * common.head, common.head, n, inputs.model_layers)
     bubble = other_stages / np.maximum(busy, EPSILON) * _idle_seconds(busy, n * layer.matmul / 3, v)
-    room = micro_batches * (busy - sum(per_micro_batch[name] for name in LINK_PARTS)) - hidden_sharding
+    hidden_exchanges = micro_batches * n * np.where(v.ep_overlap, inputs.links.ep - links.ep, 0.0)
+    room = micro_batches * (busy - sum(per_micro_batch[name] for name in LINK_PARTS)) - hidden_sharding - hidden_exchanges
     time = {name: micro_batches * seconds for name, seconds in per_micro_batch.items()}
     time |= {
         "dp_communication": data_parallel + stage.links.update,
@@ -215,7 +193,7 @@ def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factor
     }
     straggler_wait = factors.wait * np.log2(rates.nodes) * sum(time.values(), start=np.zeros(1))
     time["dp_communication"] = time["dp_communication"] + straggler_wait
-    return Step(time=time, communication_seconds=_link_seconds(n, links, stage.links, time, v))
+    return Step(time=time, communication_seconds=_link_seconds(n, links, stage.links, time, v) + hidden_exchanges)
 
 
 def _device_update_seconds(stage: StageInputs, rates: Rates, factors: Factors) -> Floats:

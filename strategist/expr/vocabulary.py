@@ -95,6 +95,7 @@ knobs.optimizer_in_backward | bool | none | Each parameter is updated as soon as
 knobs.async_optimizer_step | bool | none | The hosts update streamed stages beside the next step.
 knobs.activation_offload | bool | none | What layers save for the backward pass waits in host memory.
 knobs.chunked_loss | bool | none | Head and loss run over chunks of the tokens; logits of one chunk exist at a time.
+knobs.ep_overlap | bool | none | Expert exchanges of a micro-batch overlap with the computation of another one.
 knobs.accumulation       | int | count | Micro-batches of one step on one data rank.
 options.bucket_cap_mb    | int | count | Size of DDP's gradient buckets in MiB.
 options.gradient_as_bucket_view | bool | none | DDP's gradients are views into its buckets.

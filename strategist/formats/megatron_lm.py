@@ -57,6 +57,7 @@ SETTING_ENTRIES = {
     "cp_rotate": "cp-comm-type",
     "grouped_gemm": "moe-grouped-gemm",
     "expert_balance": "moe-router-enable-expert-bias",
+    "ep_overlap": "overlap-moe-expert-parallel-comm",
 }
 
 OLD_RECOMPUTE = "checkpoint-activations"
@@ -72,7 +73,6 @@ TYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
 UNPRICED_ENTRIES = {
     "cpu-offloading-num-layers": "activations of this number of layers are kept in host memory",
     "cuda-graph-impl": "kernels run as CUDA graphs",
-    "delay-wgrad-compute": "gradients of weights are computed later",
     "enable-cuda-graph": "kernels run as CUDA graphs",
     "fine-grained-activation-offloading": "activations of modules are kept in host memory",
     "fp4-format": "linears multiply in 4 bits",
@@ -80,7 +80,6 @@ UNPRICED_ENTRIES = {
     "hybrid-context-parallel": "sequences are assigned to context ranks by length",
     "moe-expert-capacity-factor": "experts drop tokens above their capacity",
     "mtp-num-layers": "layers that predict further tokens are trained as well",
-    "overlap-moe-expert-parallel-comm": "exchanges between experts run beside another micro-batch",
     "rampup-batch-size": "the global batch grows to global-batch-size",
     "step-batch-size-schedule": "the global batch grows during the training",
     "tp-comm-overlap": "collectives of tensor parallelism run in pieces beside matmuls",
@@ -157,7 +156,7 @@ def _sharding(entries: Entries, settings: Mapping[str, KnobValue]) -> tuple[dict
 
 
 def _dtypes_and_experts(entries: Entries) -> dict[str, KnobValue]:
-    """Reduce dtype, float8, optimizer offload, and implementation of experts."""
+    """Reduce dtype, float8, optimizer offload, implementation of experts, and overlap of their exchanges."""
     half = entries.enabled("grad-reduce-in-bf16") if entries.enabled("bf16") else entries.enabled("fp16")
     half = half and not entries.enabled("accumulate-allreduce-grads-in-fp32")
     found: dict[str, KnobValue] = {"reduce_dtype": "bf16" if half else "fp32"}
@@ -172,6 +171,8 @@ def _dtypes_and_experts(entries: Entries) -> dict[str, KnobValue]:
         found["grouped_gemm"] = True
     if entries.enabled("moe-router-enable-expert-bias"):
         found["expert_balance"] = "bias"
+    if entries.enabled("overlap-moe-expert-parallel-comm"):
+        found["ep_overlap"] = True
     return found
 
 

@@ -25,6 +25,10 @@ class Choice:
         """The arguments for the plan's value; none if the program does not support the value."""
         return self.arguments.get(show_value(facts[self.setting]), ())
 
+    def filled(self, facts: Facts, words: Mapping[str, str]) -> str:
+        """The arguments for the plan's value as one text, such as the value of an environment variable."""
+        return " ".join(item.filled(facts, words) for item in self.of(facts))
+
     @property
     def templates(self) -> Iterator[Template]:
         return chain.from_iterable(self.arguments.values())
@@ -48,6 +52,9 @@ class Conditional:
 
 Entry = Template | Choice | Conditional
 """One entry of a command: an argument, or several that depend on the plan."""
+
+Variable = Template | Choice
+"""The value of an environment variable: the same for all plans, or by a setting's value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +115,7 @@ class Program:
     source: str
     folder: str
     command: tuple[Entry, ...]
-    environment: Mapping[str, Template]
+    environment: Mapping[str, Variable]
     passes: tuple[str, ...]
     metrics: Metrics
     out_of_memory: OutOfMemory
@@ -125,8 +132,7 @@ class Program:
     @property
     def templates(self) -> Iterator[Template]:
         """All templates that a plan fills in."""
-        yield from templates(self.command)
-        yield from self.environment.values()
+        yield from templates((*self.command, *self.environment.values()))
         if self.metrics.json is not None:
             yield self.metrics.json
 

@@ -12,7 +12,7 @@ from strategist.expr.vocabulary import CANDIDATE, VOCABULARY, near_miss
 from strategist.files import yaml_file
 from strategist.profiles import catalog
 from strategist.programs.log_pattern import PatternError, check_figure, pattern
-from strategist.programs.program import Choice, Conditional, Deadlines, Entry, Metrics, OutOfMemory, Program, templates
+from strategist.programs.program import Choice, Conditional, Deadlines, Entry, Metrics, OutOfMemory, Program, Variable, templates
 from strategist.programs.program_backend import backend_of, free_settings, missing_setting, value_in, varying_settings
 from strategist.programs.template import Template, template
 from strategist.rules.backend import PARTS, Backend, read_by_itself, read_limits, read_refusals, read_stack
@@ -35,8 +35,8 @@ def read_program(document: yaml_file.Document) -> Program:
     data = document.mapping_with_keys(KEYS)
     name = _text(document, ["program"])
     command = tuple(_entries(document))
-    environment = {key: _template(document, ["environment", key]) for key in _keys(document, "environment")}
-    passed_on = frozenset().union(*(item.names for item in (*templates(command), *environment.values())))
+    environment = {key: _variable(document, ["environment", key]) for key in _keys(document, "environment")}
+    passed_on = frozenset().union(*(item.names for item in templates((*command, *environment.values()))))
     free = free_settings(document)
     devices = tuple(_texts(document, ["devices"])) if "devices" in data else ()
     title = str(data.get("title", ""))
@@ -112,7 +112,19 @@ def _choice(document: yaml_file.Document, key_path: yaml_file.Place) -> Choice:
     return Choice(setting=setting, arguments=arguments)
 
 
+def _variable(document: yaml_file.Document, key_path: yaml_file.Place) -> Variable:
+    """The value of an environment variable: text, or texts by value of one setting."""
+    value = _at(document, key_path)
+    if not isinstance(value, dict):
+        return _template(document, key_path)
+    if len(value) != 1:
+        raise document.error(key_path, "a variable depends on one setting; write NAME: {SETTING: {VALUE: TEXT}}")
+    return _choice(document, [*key_path, *value])
+
+
 def _arguments(document: yaml_file.Document, key_path: yaml_file.Place) -> tuple[Template, ...]:
+    if key_path[0] == "environment":
+        return (_template(document, key_path),)
     return tuple(_template(document, [*key_path, index]) for index in range(len(_list(document, key_path))))
 
 

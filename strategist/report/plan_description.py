@@ -103,7 +103,10 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "TP", _tensor(layout, knobs)
     yield "CP", f"each sequence over {layout.cp} ranks" if layout.cp > 1 else ""
     if plan.model.moe is not None:
-        yield "EP", _experts(layout, plan.model.moe.experts)
+        yield (
+            "EP",
+            _experts(layout, plan.model.moe.experts) + ("; exchanges beside another micro-batch" if knobs.ep_overlap else ""),
+        )
     yield "loss", f"head and loss over chunks of {chunk_tokens(plan.model.hidden_size):,} tokens" if knobs.chunked_loss else ""
     yield "recompute", _recompute(knobs)
     yield "precision", _precision(workload, knobs)

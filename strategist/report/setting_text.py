@@ -139,6 +139,7 @@ def change_words(plan: Plan) -> str:
     parts += [f"offload {knobs.offload}"] if knobs.offload != "none" else []
     parts += ["activations on the host"] if knobs.activation_offload else []
     parts += ["loss in chunks"] if knobs.chunked_loss else []
+    parts += ["experts' exchanges overlapped"] if knobs.ep_overlap else []
     for name in ARITHMETIC:
         if (value := getattr(knobs, name)) != getattr(_PLAIN, name):
             parts.append(name if value is True else f"{name} {value}")

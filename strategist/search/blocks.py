@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
 from strategist.contract.cluster import Cluster
+from strategist.contract.knobs import KnobValue
 from strategist.contract.layout import DEGREES
 from strategist.contract.loss import Loss, chunk_tokens
 from strategist.contract.model import ModelShape
+from strategist.contract.settings import SETTING_CHOICES
 from strategist.contract.workload import Workload
 from strategist.expr.columns import Array
 
@@ -78,3 +80,18 @@ def large_losses(counts: Array, model: ModelShape, cluster: Cluster, workload: W
     whole_bytes = Loss().logit_bytes * tokens * model.vocab_size / at["tp"]
     large = whole_bytes > LARGE_LOSS * cluster.device.usable_memory_bytes
     return np.asarray(large & (tokens > chunk_tokens(model.hidden_size)))
+
+
+@cache  # all grids have the same few
+def coded(name: str, values: tuple[KnobValue, ...]) -> Array:
+    """Values of a setting as a column: codes where it has named choices."""
+    choices = SETTING_CHOICES.get(name)
+    if choices is None:
+        return np.array(values, dtype=np.int64)
+    return np.array([code_of(choices, value) for value in values], dtype=np.int8)
+
+
+@lru_cache(maxsize=None, typed=True)
+def code_of(choices: tuple[KnobValue, ...], value: KnobValue) -> int:
+    """Code of a value among the named choices of a setting; True is not 1."""
+    return next(code for code, choice in enumerate(choices) if type(choice) is type(value) and choice == value)

@@ -1,7 +1,7 @@
 """Space: every legal candidate of a situation, enumerated completely; nothing is sampled."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from itertools import product
 from math import isqrt, prod
 from typing import Any
@@ -12,6 +12,7 @@ from strategist.contract.cluster import MAX_DEVICES, Cluster
 from strategist.contract.knobs import (
     CHOICES,
     LOOPED,
+    PAIRED,
     ROUND_BASED,
     V_SHAPED,
     ZERO_BUBBLE,
@@ -24,11 +25,11 @@ from strategist.contract.knobs import (
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.sac_policy import SAVED_OPERATIONS
-from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICES, full_name, with_settings
+from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, full_name, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import Array
-from strategist.search.blocks import BLOCK_NAMES, LAYOUT_NAMES, Grid, Grids, Space, large_losses
+from strategist.search.blocks import BLOCK_NAMES, LAYOUT_NAMES, Grid, Grids, Space, code_of, coded, large_losses
 from strategist.search.space_constraints import KnobSettings, SpaceConstraints, Values
 
 MAX_MICRO_BATCH = 64
@@ -136,7 +137,8 @@ def _kinds(counts: Array, model: ModelShape, cluster: Cluster, constraints: Spac
         (pp > 1, 2), (pp == at["world_size"], 2), (whole > 1, 2), (at["tp"] > 1, 2), (model.vocab_size % at["tp"] > 0, 2),
         ((pp > 1) & (at["dp_replicate"] > 1) & (cluster.nodes > 1), 2), (at["data_ranks"] * at["cp"] > 1, 2),
         (("comm_hook" in constraints.open) & alone, 2), (("optimizer_in_backward" in constraints.open) & (at["ep"] > 1), 2),
-        (chunked, 2), (times > 1, 2), (times >= pp, 2), (times >= 2 * pp, 2), (times % np.maximum(1, times // pp) > 0, 2),
+        (chunked, 2), (constraints.is_offered("ep_overlap") & (at["ep"] > 1), 2),
+        (times > 1, 2), (times >= pp, 2), (times >= 2 * pp, 2), (times % np.maximum(1, times // pp) > 0, 2),
         (sum((pp * stages <= model.layers).astype(np.int64) for stages in _searched_stages(constraints)), 3),
         (np.where(at["tp"] * at["ep"] > 1, 0, groups[whole]), MAX_DEVICES + 1),
     ]  # fmt: skip
@@ -180,7 +182,7 @@ def _grid(layout: Layout, accumulation: int, parts: Sequence[Sequence[KnobSettin
     for number, part in enumerate(parts):
         along = [-1 if axis == number else 1 for axis in axes]
         for key in part[0]:
-            codes[key] = _coded(key, tuple(row[key] for row in part))
+            codes[key] = coded(key, tuple(row[key] for row in part))
             spread[key] = codes[key].reshape(along)
             axis_of[key] = number
     legal = np.broadcast_to(_together(layout, accumulation, spread), shape)
@@ -189,19 +191,6 @@ def _grid(layout: Layout, accumulation: int, parts: Sequence[Sequence[KnobSettin
     return {
         full_name(key): found[places[axis_of[key]]] if len(found) > 1 else np.repeat(found, rows) for key, found in codes.items()
     }
-
-
-@cache  # all grids have the same few
-def _coded(name: str, values: Values) -> Array:
-    choices = SETTING_CHOICES.get(name)
-    if choices is None:
-        return np.array(values, dtype=np.int64)
-    return np.array([_code(choices, value) for value in values], dtype=np.int8)
-
-
-@lru_cache(maxsize=None, typed=True)
-def _code(choices: Values, value: KnobValue) -> int:
-    return next(code for code, choice in enumerate(choices) if type(choice) is type(value) and choice == value)
 
 
 def _axis_orders(layout: Layout, cluster: Cluster, constraints: SpaceConstraints) -> list[KnobSettings]:
@@ -311,6 +300,7 @@ def _simple_knobs(
         "optimizer_in_backward": (False, True) if layout.pp == layout.ep == 1 or streamed else (False,),
         "async_optimizer_step": (False, True) if streamed and "async_optimizer_step" in constraints.open else (False,),
         "activation_offload": (False, True) if "activation_offload" in constraints.open else (False,),
+        "ep_overlap": (False, True) if layout.ep > 1 and accumulation > 1 and constraints.is_offered("ep_overlap") else (False,),
     }
     return [[{name: value} for value in constraints.values(name, values)] for name, values in open_values.items()]
 
@@ -328,9 +318,9 @@ def _together(layout: Layout, accumulation: int, grid: Mapping[str, Array]) -> A
 
     def chosen(knob: str, *values: KnobValue) -> Array:
         column, choices = grid[knob], CHOICES[knob]
-        found = column == _code(choices, values[0])
+        found = column == code_of(choices, values[0])
         for value in values[1:]:
-            found = found | (column == _code(choices, value))
+            found = found | (column == code_of(choices, value))
         return np.asarray(found)
 
     streamed, no_sync = chosen("offload", "streamed"), chosen("no_sync", True)
@@ -349,6 +339,9 @@ def _together(layout: Layout, accumulation: int, grid: Mapping[str, Array]) -> A
     legal = legal & (~chosen("activation_offload", True) | ~(streamed | halves))
     if layout.tp > 1:
         legal = legal & (chosen("loss_parallel", True) | ~chosen("chunked_loss", True))
+    if layout.ep > 1:
+        paired = chosen("recompute", "none", "selective") & (chosen("pp_schedule", *PAIRED) if layout.pp > 1 else True)
+        legal = legal & (paired | ~chosen("ep_overlap", True))
     whole = streamed & ~chosen("async_optimizer_step", True)
     if layout.pp == layout.ep == 1:  # where gradients are reduced in the backward pass
         whole = whole | (chosen("offload", "optimizer", "all", *(("none",) if accumulation == 1 else ())))
@@ -383,6 +376,8 @@ def _law(model: ModelShape, cluster: Cluster, workload: Workload, constraints: S
         product = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if name not in ("ep", "etp"))
         return f"{product}{f' = {taken}' if ' x ' in product else ''} must divide the {cluster.devices} devices"
     free = next((name for name in ("dp_shard", "dp_replicate") if name not in degrees), "dp_shard")
+    if constraints.fix.get("ep_overlap") and model.moe and "ep" not in degrees:
+        degrees["ep"] = min(2, cluster.devices // taken)
     layout = Layout(**{free: cluster.devices // taken, **degrees})
     tensor, piped, schedule = layout.tp > 1, layout.pp > 1, constraints.fix.get("pp_schedule")
     plain = Knobs(

@@ -34,6 +34,10 @@ class SpaceConstraints:
         """Names that the user fixed or allowed to change."""
         return frozenset({*self.fix, *self.allow})
 
+    def is_offered(self, knob: str) -> bool:
+        """Whether a knob that few back ends have is searched: it is fixed, or the back end says that it has it."""
+        return knob in self.fix or True in self.backend.limits.get(full_name(knob), ())
+
     def of_settings(self) -> "SpaceConstraints":
         """The constraints with ``allow`` reduced to settings of a candidate; allowed changes of the workload restrict no space."""
         return replace(self, allow=tuple(name for name in self.allow if name in CONVERGENCE_SETTINGS))

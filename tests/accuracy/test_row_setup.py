@@ -294,3 +294,19 @@ def test_activation_offload_and_tiled_mlp_are_read_from_the_notes():
     alst = stack(**cells, notes="TiledMLP", hidden=4096)
     assert (alst.tile_tokens, alst.tiles_recompute) == (4096, True)
     assert stack(**cells, flash_attention="sdpa/cuDNN ring").attention_kernels == "tuned"
+
+
+@pytest.mark.parametrize(
+    ("cells", "overlap", "schedule"),
+    [
+        ({"ep": 8, "notes": "1F1B A2A overlap on"}, True, "1f1b"),
+        ({"ep": 8, "notes": "1F1B A2A overlap off"}, False, "1f1b"),
+        ({"ep": 8, "notes": "ARGS: overlap-moe-expert-parallel-comm=True"}, True, "1f1b"),
+        ({"notes": "EP comm overlap on"}, False, "1f1b"),
+        ({"ep": 4, "pp": 2, "dp_shard": 4, "notes": "EP comm overlap on", "source": "NeMo performance"}, True, "interleaved_1f1b"),
+        ({"ep": 4, "pp": 2, "dp_shard": 4, "schedule": "DualPipe"}, True, "dual_pipe_v"),
+    ],
+)  # fmt: skip
+def test_overlap_of_expert_exchanges_and_the_schedules_that_it_implies(cells, overlap, schedule):
+    found = knobs(**cells)
+    assert (found.ep_overlap, found.pp_schedule) == (overlap, schedule)

@@ -88,3 +88,16 @@ def test_fsdp1_keeps_inputs_of_reentrant_checkpoints_alone():
     kept, freed = (case_of(made(**{**stated, "notes": notes})).stack for notes in (stated["notes"], "LoRA; use_reentrant False"))
     assert kept.name == freed.name == "transformers-2024"
     assert (kept.memory_traits.keeps_inputs, freed.memory_traits.keeps_inputs) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("notes", "dispatch"),
+    [
+        ("MoE dispatcher NCCL all-to-all", "choices"),
+        ("MoE dispatcher DeepEP (UCCL)", "ranks"),
+        ("ARGS: moe-token-dispatcher-type=alltoall", "choices"),
+        ("ARGS: moe-token-dispatcher-type=flex", "ranks"),
+    ],
+)
+def test_the_stated_dispatcher_says_how_often_a_token_is_sent(notes, dispatch):
+    assert case_of(made(source="NeMo performance", notes=notes)).stack.dispatch == dispatch

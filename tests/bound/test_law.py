@@ -100,9 +100,9 @@ def requests() -> Iterator[tuple[str, Cluster, int, int]]:
         yield model, replace(cluster, inter=Link(name="ten gigabit", latency_seconds=5e-5, **rates)), seq_len, batch
 
 
-def random_candidates(at: Situation, count: int, generator: np.random.Generator) -> Columns:
+def random_candidates(at: Situation, count: int, generator: np.random.Generator, **fix: bool) -> Columns:
     """Up to ``count`` candidates of random layouts."""
-    blocks = space(at.model, at.cluster, at.workload, SpaceConstraints(fix={}, allow=(), backend=load_backend("any")))
+    blocks = space(at.model, at.cluster, at.workload, SpaceConstraints(fix=fix, allow=(), backend=load_backend("any")))
     columns = candidate_table(blocks.take(generator.choice(len(blocks), min(len(blocks), BLOCKS), replace=False)))
     return columns.take(generator.choice(columns.rows, min(columns.rows, count), replace=False))
 
@@ -139,6 +139,14 @@ def test_stacks_with_equal_bound_fields_have_equal_bounds() -> None:
 
 def test_no_random_candidate_is_faster_than_its_bound() -> None:
     assert prices_below_bound(("full",), FEW_DRAWS, seed=0) == []
+
+
+def test_no_candidate_with_overlapped_expert_exchanges_is_faster_than_its_bound() -> None:
+    """Hidden exchanges still occupy links, which carry everything else, too."""
+    generator, prices = np.random.default_rng(3), all_prices()
+    places = [at for at in situations(("full",)) if at.model.moe]
+    assert len(places) == 3
+    assert [line for at in places for line in below_bound(at, random_candidates(at, 100, generator, ep_overlap=True), prices)] == []
 
 
 @pytest.mark.full

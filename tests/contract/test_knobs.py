@@ -50,6 +50,10 @@ def test_a_value_outside_the_choices_is_reported(name):
         (Knobs(reshard_after_forward="subgroup", reshard_group_size=3), Layout(dp_shard=4), "true divisor"),
         (Knobs(sequence_parallel=True), Layout(dp_shard=4), "need tp above 1"),
         (Knobs(chunked_loss=True), Layout(dp_shard=2, tp=2), "loss_parallel must be true"),
+        (Knobs(ep_overlap=True), Layout(dp_shard=4), "ep_overlap needs ep above 1"),
+        (Knobs(ep_overlap=True, recompute="full"), Layout(dp_shard=4, ep=4), "recompute must be none or selective, not full"),
+        (Knobs(ep_overlap=True, no_sync=True), replace(PIPELINE, ep=2), "needs a schedule that pairs passes"),
+        (Knobs(ep_overlap=True, micro_batch=4), Layout(dp_shard=4, ep=4), "must have at least 2"),
         (Knobs(pp_virtual_stages=2), Layout(dp_shard=4), "needs pp above 1"),
         (Knobs(pp_schedule="interleaved_1f1b", no_sync=True), PIPELINE, "pp_virtual_stages above 1"),
         (Knobs(pp_virtual_stages=2, no_sync=True), PIPELINE, "needs a schedule that loops"),
@@ -90,6 +94,9 @@ def test_valid_subgroups_and_pipelines_are_accepted():
     assert violations_of(Knobs(no_sync=True), PIPELINE) == []
     assert violations_of(Knobs(sequence_parallel=True, loss_parallel=True), Layout(dp_shard=2, tp=2)) == []
     assert violations_of(Knobs(chunked_loss=True, loss_parallel=True), Layout(dp_shard=2, tp=2)) == []
+    assert violations_of(Knobs(ep_overlap=True, recompute="selective"), Layout(dp_shard=4, ep=4)) == []
+    looped = Knobs(ep_overlap=True, pp_schedule="interleaved_1f1b", pp_virtual_stages=2, no_sync=True)
+    assert violations_of(looped, replace(PIPELINE, ep=2)) == []
     assert violations_of(Knobs(), Layout(pp=4)) == []
     assert violations_of(replace(ZERO_BUBBLE, reshard_after_forward=True), Layout(pp=2)) == []  # no data-parallel sharding
     assert violations_of(ZERO_BUBBLE, PIPELINE) == []  # one layer per stage, and as many micro-batches as stages

@@ -14,8 +14,9 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import view
 from strategist.cost.comm import BUCKET_PARAMETERS, group
 from strategist.cost.layer_flops import work_of
+from strategist.cost.layer_overlap import CONTENTION
 from strategist.cost.price import price
-from strategist.cost.step import CONTENTION, rank_steps
+from strategist.cost.step import rank_steps
 from strategist.expr.columns import row_of, table
 
 ROUND = replace(EXPERTS, layers=1)

@@ -12,6 +12,7 @@ from strategist.contract.loss import Loss
 from strategist.contract.memory_traits import MemoryTraits
 from strategist.contract.stack import NATIVE
 from strategist.contract.workload import Workload
+from strategist.cost.activation_memory import layer_activations
 from strategist.cost.candidate_arrays import view
 from strategist.cost.loss_memory import loss_memory
 from strategist.cost.memory import COMMUNICATOR_BYTES
@@ -259,6 +260,14 @@ def test_the_chunked_loss_takes_no_memory_that_grows_with_all_logits() -> None:
     frozen = loss_memory(DENSE, replace(WORKLOAD, train="lora"), NATIVE, v)
     assert frozen.peak_bytes[0] == 3 * DENSE.head_parameters + 2 * tokens * DENSE.hidden_size
     assert frozen.saved_bytes[0] == 0
+
+
+def test_a_paired_forward_pass_holds_one_more_layer() -> None:
+    layout = Layout(dp_shard=8, ep=8)
+    paired, alone = (estimate(layout, EXPERTS, ep_overlap=overlap).memory.activations for overlap in (True, False))
+    candidate = Candidate(layout=layout, knobs=Knobs())
+    v = view(table([row_of(candidate, candidate.accumulation(WORKLOAD))]), WORKLOAD)
+    assert paired - alone == pytest.approx(float(layer_activations(EXPERTS, WORKLOAD, NATIVE, v).saved_bytes[0]))
 
 
 degrees = st.sampled_from([1, 2, 4, 8])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cost.situations import DENSE, DEVICE, EXPERTS, INTER, INTRA, WORKLOAD, cluster, estimate
-from strategist.contract.cluster import Link
+from strategist.contract.cluster import Cluster, Link
 from strategist.contract.estimate import Estimate
 from strategist.contract.layout import Layout
 from strategist.cost.calibration import Calibration
@@ -95,6 +95,33 @@ def test_with_ep_over_all_ranks_experts_are_not_gathered() -> None:
     experts = 7 / 8 * 4 * (2 + 2 + 4) * 16 * 8 * EXPERTS.expert_parameters / 1e8
     travelling = own.time.ep_communication
     assert shared.communication_seconds - own.communication_seconds + travelling == pytest.approx(experts, rel=1e-3)
+
+
+def overlapped(on: Cluster, layout: Layout, **knobs: Any) -> tuple[Estimate, Estimate]:
+    """Prices with ``ep_overlap`` and without."""
+    with_overlap, without = (estimate(layout, EXPERTS, on=on, ep_overlap=overlap, **knobs) for overlap in (True, False))
+    return with_overlap, without
+
+
+def test_paired_passes_hide_exchanges_but_for_the_multiprocessors_that_these_take() -> None:
+    """One of four micro-batches' passes runs alone. Exchanges take 0.16 of their time from the computation beside them."""
+    on, off = overlapped(cluster(), Layout(dp_shard=8, ep=8))
+    assert on.time.ep_communication == pytest.approx(off.time.ep_communication * (1 / 4 + 3 / 4 * 0.16))
+    assert on.communication_seconds == pytest.approx(off.communication_seconds)
+    on, off = overlapped(
+        cluster(), Layout(pp=2, dp_shard=4, ep=4), pp_schedule="interleaved_1f1b", pp_virtual_stages=2, no_sync=True
+    )
+    alone = (2 * 1 + 1 * 2 + 1) / (2 * 8)
+    assert on.time.ep_communication == pytest.approx(off.time.ep_communication * (alone + (1 - alone) * 0.16))
+
+
+def test_paired_passes_hide_at_most_the_computation_of_layers() -> None:
+    """On slow links three of four micro-batches' layers compute beside exchanges, the head beside none."""
+    on, off = overlapped(cluster(intra=PAGES), Layout(dp_shard=8, ep=8))
+    head = 6 * TOKENS * EXPERTS.hidden_size * EXPERTS.vocab_size * 4 / (0.7 * 4e14)
+    layers = off.time.matmul + off.time.attention + off.time.memory_bound - head
+    hidden_exchanges = off.time.ep_communication - on.time.ep_communication
+    assert 0.5 * 3 / 4 * layers < hidden_exchanges <= 3 / 4 * layers
 
 
 @pytest.mark.parametrize(("compiled", "moved"), [(True, 4.515875), (False, 24.515875)])

@@ -1,6 +1,7 @@
 """Megatron-LM's arguments: imports of users' scripts, and our exports as Megatron-Core reads them."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,26 @@ def test_deepseek_v3_is_recognised_from_its_flags() -> None:
     assert isinstance(found.model, ModelShape)
     assert found.model.name == "deepseek-v3"
     assert found.settings["expert_balance"] == "bias"
+
+
+def test_overlap_of_expert_exchanges_is_read_and_needs_interleaved_stages(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8").replace("pretrain_gpt.py", "pretrain_gpt.py --overlap-moe-expert-parallel-comm")
+    path, priced = tmp_path / "train.sh", []
+    for flags in (text, text.replace("--num-layers-per-virtual-pipeline-stage 4", "")):
+        assert read(flags).settings["ep_overlap"] is True
+        path.write_text(flags, encoding="utf-8")
+        review = api.import_plan(path, GivenValues(gpus="4x8xH100"))
+        priced.append(not any("ep_overlap needs a schedule that pairs passes" in item.message for item in review.findings))
+    assert priced == [True, False]
+
+
+def test_an_export_with_overlap_of_expert_exchanges_sets_its_flags_and_connections() -> None:
+    plan = a_plan("megatron-lm", lambda plan: plan.candidate.layout.ep > 1)
+    candidate = replace(plan.candidate, knobs=replace(plan.candidate.knobs, ep_overlap=True))
+    text = FORMAT.write(replace(plan, candidate=candidate), {}).files[0].text
+    assert "--overlap-moe-expert-parallel-comm" in text
+    assert "--delay-wgrad-compute" in text
+    assert "CUDA_DEVICE_MAX_CONNECTIONS=32" in text
 
 
 def test_without_batch_flags_there_is_one_micro_batch() -> None:

@@ -113,6 +113,8 @@ def test_an_unsupported_workload_is_refused() -> None:
         ("title: a test", "deadlines: {start: 3}", "unknown key 'start'"),
         ("title: a test", "passes: {a: b}", "passes must be a list"),
         ("title: a test", "out_of_memory: {exit_codes: [no]}", "int is needed"),
+        ("title: a test", "environment: {MODE: {knobs.compil: {}}}", "knobs.compil is not a setting; did you mean knobs.compile"),
+        ("title: a test", "environment: {MODE: {}}", "a variable depends on one setting"),
     ],
 )  # fmt: skip
 def test_an_invalid_program_file_raises_one_line_with_its_position(old: str, new: str, words: str) -> None:
@@ -121,6 +123,15 @@ def test_an_invalid_program_file_raises_one_line_with_its_position(old: str, new
         program(TEXT.replace(old, new))
     assert str(error.value).startswith("mine.yaml")
     assert "\n" not in str(error.value)
+
+
+def test_an_environment_variable_may_depend_on_a_setting() -> None:
+    text = TEXT.replace(
+        "layout: {", 'environment: {FAST: "{layout.tp}", MODE: {knobs.compile: {"true": "a", "false": "b"}}}\nlayout: {'
+    )
+    chosen = candidate(Layout(tp=2, dp_shard=2), compile=True)
+    facts = {**FACTS, **row_of(chosen, chosen.accumulation(WORKLOAD))}
+    assert {name: value.filled(facts, {}) for name, value in program(text).environment.items()} == {"FAST": "2", "MODE": "a"}
 
 
 def test_an_accumulation_argument_implies_the_global_batch() -> None:

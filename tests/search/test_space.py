@@ -110,6 +110,7 @@ CUTS = {
     "layouts": {
         "knobs.micro_batch": (1, 2, 4, 8), "knobs.offload": ("none",), "knobs.recompute": ("none",), "knobs.compile": (False,),
         "knobs.pp_schedule": ("1f1b",), "knobs.loss_parallel": (False,), "knobs.reshard_after_forward": (True,),
+        "knobs.ep_overlap": (False, True),
     },
 }  # fmt: skip
 """Parts of the space that can be enumerated by brute force; the first two together have every value of every knob."""
@@ -150,6 +151,7 @@ def _searched_values(name: str, values: tuple[Any, ...], layout: Layout, backend
         "float8_all_gather": (False,),
         "saved_operations": SEARCHED_SAVED_OPERATIONS,
         "activation_offload": (False,),
+        "ep_overlap": backend.limits.get("knobs.ep_overlap", (False,)),
     }
     if layout.tp == 1:
         closed |= {"sequence_parallel": (False,), "loss_parallel": (False,)}
@@ -248,6 +250,24 @@ def test_a_chunked_loss_under_tensor_parallelism_keeps_logits_sharded() -> None:
     assert chunked
     assert all(one.knobs.loss_parallel for one in chunked)
     assert all(one.violations(MODEL, SMALL, 4) == () for one in chunked)
+
+
+def test_overlap_of_expert_exchanges_is_legal_where_tokens_travel_and_passes_pair() -> None:
+    for pp, schedules in ((1, {"1f1b"}), (2, {"interleaved_1f1b", "dual_pipe_v"})):
+        fix = {"pp": pp, "micro_batch": 1, "offload": "none"}
+        without, overlapped = (
+            candidates(EXPERTS, cluster(1, 4), SMALL, SpaceConstraints(fix={**fix, "ep_overlap": overlap}))
+            for overlap in (False, True)
+        )
+        assert {one.knobs.pp_schedule for one in overlapped} == schedules
+        assert min(one.layout.ep for one in overlapped) == 2
+        assert {replace(one, knobs=replace(one.knobs, ep_overlap=False)) for one in overlapped} < set(without)
+
+
+@pytest.mark.parametrize(("backend", "searched"), [("any", {False}), ("native", {False}), ("megatron-lm", {False, True})])
+def test_overlap_of_expert_exchanges_is_searched_for_back_ends_that_have_it(backend: str, searched: set[bool]) -> None:
+    constraints = SpaceConstraints(fix={"pp": 1, "ep": 2, "micro_batch": 1, "offload": "none"}, backend=load_backend(backend))
+    assert {one.knobs.ep_overlap for one in candidates(EXPERTS, cluster(1, 4), SMALL, constraints)} == searched
 
 
 def _with_activations_away(one: Candidate) -> Candidate:
