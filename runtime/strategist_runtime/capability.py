@@ -37,7 +37,9 @@ is the launcher's. NCCL's, the device's and the allocator's options are set by t
 """
 
 WORKLOAD_VALUES: dict[str, tuple[str, ...]] = {"train": ("full", "lora", "qlora")}
-MODEL_VALUES: dict[str, tuple[bool | int | str, ...]] = {}
+MODEL_VALUES: dict[str, tuple[bool | int | str, ...]] = {
+    "layer_norms": (2,), "qk_norm_all_heads": (False,), "embedding_norm": (False,), "head_bias": (False,),
+}  # fmt: skip
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
 ROPE_SCALINGS = ("linear", "llama3", "yarn")
 """Supported activations of feed-forwards, and supported kinds of RopeScaling."""
@@ -138,6 +140,8 @@ def _expert_refusals(plan: Plan) -> Iterator[str]:
     moe, knobs = plan.model.moe, plan.candidate.knobs
     if moe is None:
         return
+    if moe.shared_expert_gate:
+        yield "shared_expert_gate True: shared experts are added without a gate; choose another model or back end"
     if knobs.recompute == "budget":
         yield "recompute budget: of layers with experts only attention is compiled; choose recompute selective or full"
 

@@ -61,14 +61,19 @@ def config_of(shape: ModelShape, positions: int, dtype: str) -> dict[str, Any]:
 def _traits(shape: ModelShape) -> Iterator[str]:
     yield from (name for name in ("qkv_bias", "output_bias", "ffn_bias", "qk_norm", "attention_sinks") if getattr(shape, name))
     yield from (name for name in ("learned_positions", "sliding_window", "full_attention_every") if getattr(shape, name))
+    yield from (name for name in ("qk_norm_all_heads", "embedding_norm", "head_bias") if getattr(shape, name))
+    if shape.layer_norms != 2:
+        yield f"{shape.layer_norms} norms a layer"
     if shape.norm == "layer":
-        yield "layer norm"
+        yield "layer norm" if shape.norm_bias else "layer norm without bias"
     if shape.ffn_matrices == 2:
         yield "two matrices"
     if shape.mla is not None:
         yield "mla"
     if shape.moe is not None:
         yield f"{shape.moe.router_score} experts"
+        if shape.moe.shared_expert_gate:
+            yield "gated shared experts"
 
 
 def _gpt2(shape: ModelShape) -> dict[str, Any]:

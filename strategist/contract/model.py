@@ -9,6 +9,8 @@ from strategist.contract.name_rules import check_name
 from strategist.errors import InputError
 
 ROUTER_SCORES = ("softmax", "sigmoid")
+ACTIVATION_PARAMETERS = {"xielu": 2}
+"""Trained parameters of a feed-forward's activation function, by its name (xIELU: arXiv 2411.13010)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +20,7 @@ class MoEShape:
     first_dense_layers: number of first layers with a dense feed-forward.
     router_parameter_bias: the router's linear has a bias (gpt-oss).
     router_balance_bias: a bias per expert affects only the selection of experts (DeepSeek-V3).
+    shared_expert_gate: a linear with one output weighs the shared experts of each token (Qwen2-MoE).
 
     The fields below do not change the price:
 
@@ -42,6 +45,7 @@ class MoEShape:
     router_groups_per_token: int = added(1)
     routed_scale: float = added(1.0)
     balance_coefficient: float = added(0.001)
+    shared_expert_gate: bool = added(False)
 
     def __post_init__(self) -> None:
         if self.router_score not in ROUTER_SCORES:
@@ -98,9 +102,16 @@ class RopeScaling:
 class ModelShape:
     """Shape of a decoder-only transformer. Sizes are in elements; ``ffn_matrices`` is 3 for gated feed-forwards (SwiGLU), else 2.
 
-    The last five fields do not change the price, but weights of a trained model depend on them. ``activation``: empty for silu in
-    gated feed-forwards and gelu_tanh in others. ``sliding_window``: tokens, 0 for none; every ``full_attention_every``-th layer has
-    full attention instead.
+    Weights of a trained model depend on ``norm_epsilon``, ``activation`` and ``rope_scaling``, the price does not.
+
+    activation: empty for silu in gated feed-forwards and gelu_tanh in others.
+    sliding_window: tokens, 0 for none; every ``full_attention_every``-th layer has full attention instead.
+    layer_norms: norms of the hidden state in a layer: 2 usually; 1 where attention and feed-forward read the same norm's output
+        (GPT-J), 4 where their outputs have norms, too (Gemma 2).
+    norm_bias: a LayerNorm has a bias; of no effect on RMS norms.
+    qk_norm_all_heads: norms of queries and keys span all heads (OLMo 2), not each head.
+    embedding_norm: the token embedding's output has a norm (BLOOM).
+    head_bias: the output projection has a bias (GPT-J).
     """
 
     name: str
@@ -128,6 +139,11 @@ class ModelShape:
     rope_scaling: RopeScaling | None = added(None)
     sliding_window: int = added(0)
     full_attention_every: int = added(0)
+    layer_norms: int = added(2)
+    norm_bias: bool = added(True)
+    qk_norm_all_heads: bool = added(False)
+    embedding_norm: bool = added(False)
+    head_bias: bool = added(False)
 
     def __post_init__(self) -> None:
         check_name("model name", self.name)
@@ -143,6 +159,8 @@ class ModelShape:
             raise InputError(f"model {self.name}: norm {self.norm!r}", "is rms or layer", "correct the shape")
         if self.ffn_matrices not in (2, 3):
             raise InputError(f"model {self.name}: ffn_matrices {self.ffn_matrices}", "is 2 or 3", "correct the shape")
+        if self.layer_norms not in (1, 2, 4):
+            raise InputError(f"model {self.name}: layer_norms {self.layer_norms}", "is 1, 2 or 4", "correct the shape")
 
     @property
     def ffn_activation(self) -> str:
@@ -161,7 +179,7 @@ class ModelShape:
 
     @property
     def _norm_parameters(self) -> int:
-        return self.hidden_size * (2 if self.norm == "layer" else 1)
+        return self.hidden_size * (2 if self.norm == "layer" and self.norm_bias else 1)
 
     @property
     def attention_parameters(self) -> int:
@@ -177,7 +195,8 @@ class ModelShape:
         q, kv = self.heads * self.head_size, self.kv_heads * self.head_size
         count = h * q + 2 * h * kv + q * h
         count += (q + 2 * kv) * self.qkv_bias + h * self.output_bias
-        return count + 2 * self.head_size * self.qk_norm + self.heads * self.attention_sinks
+        normed = q + kv if self.qk_norm_all_heads else 2 * self.head_size
+        return count + normed * self.qk_norm + self.heads * self.attention_sinks
 
     @property
     def rotary_size(self) -> int:
@@ -205,12 +224,12 @@ class ModelShape:
 
     def _ffn_parameters(self, width: int) -> int:
         bias = (width * (self.ffn_matrices - 1) + self.hidden_size) * self.ffn_bias
-        return self.ffn_matrices * self.hidden_size * width + bias
+        return self.ffn_matrices * self.hidden_size * width + bias + ACTIVATION_PARAMETERS.get(self.activation, 0)
 
     @property
     def dense_layer_parameters(self) -> int:
-        """Parameters of one layer with a dense feed-forward, its two norms included."""
-        return self.attention_parameters + self._ffn_parameters(self.ffn_size) + 2 * self._norm_parameters
+        """Parameters of one layer with a dense feed-forward, its norms included."""
+        return self.attention_parameters + self._ffn_parameters(self.ffn_size) + self.layer_norms * self._norm_parameters
 
     @property
     def expert_parameters(self) -> int:
@@ -219,9 +238,11 @@ class ModelShape:
 
     @property
     def shared_expert_parameters(self) -> int:
-        """Parameters of the shared experts of one MoE layer; 0 where it has none."""
-        shared = self.moe.shared_experts if self.moe else 0
-        return self._ffn_parameters(self.moe.expert_ffn_size * shared) if self.moe and shared else 0
+        """Parameters of the shared experts of one MoE layer and of their gate; 0 where it has none."""
+        if self.moe is None or not self.moe.shared_experts:
+            return 0
+        gate = self.hidden_size * self.moe.shared_expert_gate
+        return self._ffn_parameters(self.moe.expert_ffn_size * self.moe.shared_experts) + gate
 
     @property
     def moe_layer_shared_parameters(self) -> int:
@@ -230,7 +251,8 @@ class ModelShape:
             return 0
         router = self.hidden_size * self.moe.experts
         router += self.moe.experts * (self.moe.router_parameter_bias + self.moe.router_balance_bias)
-        return self.attention_parameters + 2 * self._norm_parameters + router + self.shared_expert_parameters
+        norms = self.layer_norms * self._norm_parameters
+        return self.attention_parameters + norms + router + self.shared_expert_parameters
 
     @property
     def moe_layers(self) -> int:
@@ -242,13 +264,14 @@ class ModelShape:
 
     @property
     def embedding_parameters(self) -> int:
-        """Parameters of the token embedding and of learned position embeddings."""
-        return (self.vocab_size + self.learned_positions) * self.hidden_size
+        """Parameters of the token embedding, its norm and learned position embeddings."""
+        return (self.vocab_size + self.learned_positions) * self.hidden_size + self.embedding_norm * self._norm_parameters
 
     @property
     def head_parameters(self) -> int:
-        """Parameters of the output projection; 0 when it is tied to the token embedding."""
-        return 0 if self.tied_embeddings else self.vocab_size * self.hidden_size
+        """Parameters of the output projection; 0 when it is tied to the token embedding and has no bias."""
+        weight = 0 if self.tied_embeddings else self.vocab_size * self.hidden_size
+        return weight + self.vocab_size * self.head_bias
 
     def _total(self, experts: int) -> int:
         layers = self.dense_layers * self.dense_layer_parameters

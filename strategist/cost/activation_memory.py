@@ -77,7 +77,7 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     saved_values = (2 + expert_tensors) * h / gathered + sharded_values
     if stack.adapters != "all" and (workload.train == "lora" or (workload.train == "qlora" and not traits.quantized_matmul_inputs)):
         saved_values = saved_values - _inputs_of_frozen_weights(model, gathered, v, tiles)
-    norms = (norm_bytes + (traits.dropout_bytes / 2 if model.norm == "layer" else 0.0)) * h / shards
+    norms = (norm_bytes / 2 * model.layer_norms + (traits.dropout_bytes / 2 if model.norm == "layer" else 0.0)) * h / shards
     reduced_outputs = 2 * h / gathered  # outputs of matmuls whose ranks' sums are saved, too
     outputs = reduced_outputs + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp
     collective_outputs = np.where(v.tp > 1, 2 * h / shards, 0.0) + np.where(v.ep > 1, 2 * routed * h / gathered, 0.0)

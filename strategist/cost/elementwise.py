@@ -116,7 +116,7 @@ def _scores(layer: _LayerInputs) -> tuple[Floats, Floats]:
 
 
 def _residual_stream(layer: _LayerInputs) -> OperationTraffic:
-    """Two norms and two residual sums.
+    """Norms and two residual sums.
 
     Forward: a norm reads and writes its input; a sum reads two values and writes one. Backward: a norm reads its input and the
     gradient, both again for the gradient of its weight, and writes one value; gradients of sums are added, and eager also
@@ -128,9 +128,9 @@ def _residual_stream(layer: _LayerInputs) -> OperationTraffic:
     c, w = layer.value_bytes, layer.residual_extra_bytes
     extra_readers = np.where(layer.fused, 0, further_readers(layer.model))
     casts = np.where(w > 0, c + FP32_BYTES, 0.0)
-    norm_passes = 5 if layer.workload.train == "full" else 3
-    forward = 8 * (c + w) + 2 * c + (2 + extra_readers) * casts
-    backward = (2 * norm_passes + 6 + 3 * extra_readers) * (c + w) + (4 + extra_readers) * casts
+    norms, norm_passes = layer.model.layer_norms, 5 if layer.workload.train == "full" else 3
+    forward = (2 * norms + 4) * (c + w) + 2 * c + (2 + extra_readers) * casts
+    backward = (norms * norm_passes + 6 + 3 * extra_readers) * (c + w) + (4 + extra_readers) * casts
     fused_norms = layer.fused if layer.stack.family != "megatron" else layer.v.compiled
     width = layer.model.hidden_size / layer.v.activation_shards
     return OperationTraffic(
@@ -141,7 +141,8 @@ def _residual_stream(layer: _LayerInputs) -> OperationTraffic:
 
 def _eager_norms(layer: _LayerInputs) -> OperationTraffic:
     """Additional bytes of norms written in torch, which pass over their input once per operation."""
-    width, qk = 2 * layer.model.hidden_size / layer.v.activation_shards, layer.rotary_values if layer.model.qk_norm else 0.0
+    width = layer.model.layer_norms * layer.model.hidden_size / layer.v.activation_shards
+    qk = layer.rotary_values if layer.model.qk_norm else 0.0
     values = np.where(~layer.fused & _has_eager_norms(layer), width + qk, 0.0)
     return OperationTraffic(forward=NORM_BYTES * values, backward=NORM_BACKWARD_BYTES * values)
 

@@ -154,10 +154,11 @@ model.rotary_size       | int | count | Elements of a head that rotary positions
 model.learned_positions | int | count | Positions with an embedding of their own; 0 for rotary ones.
 model.sliding_window    | int | count | Tokens that a token of a windowed layer attends to; 0 where no layer is windowed.
 model.qkv_bias          | bool | none | Projections of queries, keys and values have a bias.
-model.qk_norm           | bool | none | Queries and keys are normalised, head by head.
+model.qk_norm           | bool | none | Queries and keys have norms.
 model.rope_theta        | float | none | Base of the rotary frequencies.
 model.norm_epsilon      | float | none | What norms add to the mean square.
 model.shared_experts    | int | count | Experts that every token visits; 0 where there are none.
+model.shared_expert_gate | bool | none | A gate weighs what the shared experts give to each token.
 model.first_dense_layers | int | count | Layers without experts, of a model that has some; 0 for dense models.
 model.router_score      | category | none | What the router makes of its scores.
 workload.seq_len        | int | count | Tokens of a sequence.

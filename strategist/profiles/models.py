@@ -46,23 +46,27 @@ def resolve_model(name: str) -> ResolvedModel:
     from strategist.profiles import huggingface
 
     if path.suffix.lower() == ".json" or ("/" in name and os.path.exists(path)):
-        return ResolvedModel(shape=huggingface.read_config(path))
+        return _read(huggingface.read(path))
     if "/" in name and (cached := huggingface.cached_config(name)):
-        return ResolvedModel(shape=replace(huggingface.read_config(cached), name=name), note=f"{name} is read from {cached}")
+        return _read(huggingface.read(cached), name, f"{name} is read from {cached}")
     if found := _preset(name):
         return found
     if os.path.exists(path):
-        return ResolvedModel(shape=huggingface.read_config(path))
+        return _read(huggingface.read(path))
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         try:
-            return ResolvedModel(
-                shape=huggingface.from_hub(name), note=f"{name} is read from its config.json on the Hugging Face Hub"
-            )
+            return _read(huggingface.from_hub(name), name, f"{name} is read from its config.json on the Hugging Face Hub")
         except InputError as error:
             raise InputError(error.value, error.law, f"{_same_named_preset(name)}{error.do}") from None
     if "/" in name:
         raise InputError(f"--model {name}", "there is no such file or folder", ACCEPTED)
     raise catalog.unknown(f"--model {name}", "is not a known model", name, _all_names(), ACCEPTED)
+
+
+def _read(found: tuple[ModelShape, str], name: str = "", source: str = "") -> ResolvedModel:
+    """The shape of a configuration under ``name`` (empty: its own), with notes on where it comes from and what was assumed."""
+    shape, note = found
+    return ResolvedModel(shape=replace(shape, name=name or shape.name), note="; ".join(filter(None, (source, note))))
 
 
 def find_preset(name: str) -> ModelShape | None:

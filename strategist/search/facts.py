@@ -36,6 +36,7 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
         "model.experts_per_token": model.moe.experts_per_token if model.moe else 0,
         "model.expert_ffn_size": model.moe.expert_ffn_size if model.moe else 0,
         "model.shared_experts": model.moe.shared_experts if model.moe else 0,
+        "model.shared_expert_gate": model.moe.shared_expert_gate if model.moe else False,
         "model.first_dense_layers": model.moe.first_dense_layers if model.moe else 0,
         "model.router_score": model.moe.router_score if model.moe else "softmax",
         "model.is_moe": model.moe is not None,

@@ -25,7 +25,16 @@ def test_dense_parameter_count_equals_a_hand_count():
         ({"ffn_bias": True}, 4 * (2 * 128 + 64)),
         ({"qk_norm": True}, 4 * 2 * 8),
         ({"attention_sinks": True}, 4 * 8),
+        ({"qk_norm": True, "qk_norm_all_heads": True}, 4 * (64 + 32)),
         ({"norm": "layer"}, (2 * 4 + 1) * 64),
+        ({"norm": "layer", "norm_bias": False}, 0),
+        ({"layer_norms": 1}, -4 * 64),
+        ({"layer_norms": 4}, 4 * 2 * 64),
+        ({"embedding_norm": True}, 64),
+        ({"embedding_norm": True, "norm": "layer"}, (2 * 4 + 1) * 64 + 2 * 64),
+        ({"head_bias": True}, 256),
+        ({"head_bias": True, "tied_embeddings": True}, 256 - 256 * 64),
+        ({"activation": "xielu"}, 4 * 2),
         ({"learned_positions": 100}, 100 * 64),
         ({"ffn_matrices": 2}, -4 * 64 * 128),
         ({"ffn_matrices": 2, "ffn_bias": True}, -4 * 64 * 128 + 4 * (128 + 64)),
@@ -46,6 +55,9 @@ def test_moe_parameter_count_equals_a_hand_count():
     assert model.active_parameters == outside + 3 * (shared + 2 * expert)
     biased = replace(model, moe=replace(MOE, router_parameter_bias=True))
     assert biased.parameters == model.parameters + 3 * 8
+    assert replace(model, moe=replace(MOE, shared_expert_gate=True)).parameters == model.parameters + 3 * 64
+    without = replace(model, moe=replace(MOE, shared_experts=0))
+    assert replace(without, moe=replace(without.moe, shared_expert_gate=True)).parameters == without.parameters
 
 
 def test_latent_attention_parameter_count_equals_a_hand_count():
@@ -56,7 +68,7 @@ def test_latent_attention_parameter_count_equals_a_hand_count():
 
 @pytest.mark.parametrize(
     "change",
-    [{"layers": 0}, {"vocab_size": -1}, {"kv_heads": 3}, {"norm": "batch"}, {"ffn_matrices": 4}],
+    [{"layers": 0}, {"vocab_size": -1}, {"kv_heads": 3}, {"norm": "batch"}, {"ffn_matrices": 4}, {"layer_norms": 3}],
 )
 def test_invalid_shapes_are_refused_with_model_and_value(change):
     with pytest.raises(InputError, match=f"model small.*{next(iter(change.values()))}"):

@@ -55,6 +55,15 @@ def test_eager_kernels_move_attention_scores_more_often_than_fused_kernels() -> 
     assert [moved("fused", "bf16-true"), moved("eager", "bf16-true"), moved("eager", "fp32")] == [12, 21, 37]
 
 
+def test_each_norm_of_a_layer_reads_and_writes_its_input() -> None:
+    """Two passes of 2 bytes a value in the forward pass."""
+    eager = replace(NATIVE, elementwise="eager")
+    shapes = (replace(DENSE, layer_norms=norms) for norms in (1, 2, 4))
+    one, two, four = (work(shape, Layout(dp_shard=8), eager).moved_bytes[0] for shape in shapes)
+    each = 2 * 2 * DENSE.hidden_size * ALL
+    assert (two - one, four - two) == (each, 2 * each)
+
+
 def test_inputs_of_fp32_adapters_are_cast_unless_the_base_has_4_bits() -> None:
     """Without a cast only the dropout passes over the inputs, in half precision, and the outputs of 4-bit linears are copied."""
 

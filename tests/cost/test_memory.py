@@ -340,6 +340,13 @@ def test_expert_outputs_are_saved_only_if_router_weights_scale_them() -> None:
     assert saved - left == pytest.approx(expected, rel=1e-3)
 
 
+def test_each_norm_of_a_layer_saves_its_input() -> None:
+    """One norm for both halves of a layer saves one input of 2 bytes a value fewer, norms of both outputs save two more."""
+    one, two, four = (estimate(ZERO3, model=replace(DENSE, layer_norms=norms)).memory.activations for norms in (1, 2, 4))
+    each = 2 * DENSE.hidden_size * WORKLOAD.seq_len * DENSE.layers
+    assert (two - one, four - two) == (each, 2 * each)
+
+
 def test_transformer_engine_saves_the_inputs_of_float8_matmuls_in_float8() -> None:
     """One byte less per value of both norms' outputs and of the inner product; the projection's input is saved in addition to
     attention's output.

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -33,9 +34,28 @@ def no_cache(tmp_path, monkeypatch):
 
 def test_a_missing_required_key_is_named(tmp_path):
     for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"):
-        config = {name: value for name, value in LLAMA.items() if name != key}
+        config = {name: value for name, value in LLAMA.items() if name != key} | {"model_type": "internlm2"}
         with pytest.raises(FileError, match=f"key '{key}' is missing"):
             huggingface.read_config(write(tmp_path / key, config))
+
+
+def test_sizes_that_transformers_assumes_are_noted(tmp_path):
+    config = {name: value for name, value in LLAMA.items() if name not in ("hidden_size", "num_key_value_heads")}
+    resolved = resolve_model(str(write(tmp_path / "a", {**config, "num_attention_heads": 32})))
+    assert (resolved.shape.hidden_size, resolved.shape.kv_heads) == (4096, 32)
+    assert "hidden_size 4096 by default of llama in transformers" in resolved.note
+    assert resolve_model(str(write(tmp_path / "b", LLAMA))).note == ""
+
+
+@pytest.mark.parametrize("part", ["text_config", "llm_config"])
+def test_a_model_with_a_text_part_is_read_as_that_part(tmp_path, part):
+    folder = write(tmp_path / "m", {"model_type": "llava", part: LLAMA, "vision_config": {}, "tie_word_embeddings": True})
+    resolved = resolve_model(str(folder))
+    alone = huggingface.read_config(write(tmp_path / "t", {**LLAMA, "tie_word_embeddings": True}))
+    assert replace(resolved.shape, name="m") == replace(alone, name="m")
+    assert "only the text part of this llava is planned" in resolved.note
+    flat = resolve_model(str(write(tmp_path / "f", {**LLAMA, "model_type": "qwen2_vl", "vision_config": {}})))
+    assert "only the text part of this qwen2_vl is planned" in flat.note
 
 
 def test_defaults_follow_the_architecture(tmp_path):
@@ -56,7 +76,14 @@ def test_defaults_follow_the_architecture(tmp_path):
         ({"num_hidden_layers": True}, "num_hidden_layers.*whole number"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings.*true or false"),
         ({"model_type": "qwen3_moe", "num_experts": 4, "decoder_sparse_step": 2}, "decoder_sparse_step"),
-        ({"model_type": "deepseek_v3"}, "q_lora_rank.*missing"),
+        ({"model_type": "kimi_k2"}, "kv_lora_rank.*missing"),
+        ({"model_type": "qwen3_moe", "mlp_only_layers": [1]}, "mlp_only_layers.*dense layers come first"),
+        ({"model_type": "llama4_text", "moe_layers": [0, 2]}, "moe_layers.*dense layers come first"),
+        ({"model_type": "deepseek_v3", "moe_layer_freq": 2}, "moe_layer_freq"),
+        ({"model_type": "exaone_moe", "mlp_layer_types": ["sparse", "dense"]}, "mlp_layer_types.*dense layers come first"),
+        ({"model_type": "qwen2_moe", "shared_expert_intermediate_size": 1500}, "shared_expert_intermediate_size.*1408"),
+        ({"model_type": "opt", "ffn_dim": 96, "word_embed_proj_dim": 32}, "word_embed_proj_dim"),
+        ({"model_type": "opt", "ffn_dim": 96, "do_layer_norm_before": False}, "do_layer_norm_before"),
     ],
 )
 def test_invalid_values_are_refused_by_key(tmp_path, change, words):
@@ -64,11 +91,21 @@ def test_invalid_values_are_refused_by_key(tmp_path, change, words):
         huggingface.read_config(write(tmp_path / "m", {**LLAMA, **change}))
 
 
-@pytest.mark.parametrize("kind", ["mamba", None, ["llama"]])
+@pytest.mark.parametrize("kind", ["llamba", None, ["llama"]])
 def test_an_unknown_model_type_raises_an_error_with_a_next_step(tmp_path, kind):
-    with pytest.raises(InputError, match=r"model_type.*llama.*YAML") as error:
+    with pytest.raises(InputError, match=r"model_type.*none of the .* that can be read.*YAML") as error:
         huggingface.read_config(write(tmp_path / "m", {**LLAMA, "model_type": kind}))
     assert repr(kind) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("mamba2", "state-space layers"), ("qwen3_next", "linear attention"), ("lfm2", "convolutions"), ("t5", "an encoder")],
+)
+def test_a_type_that_no_shape_describes_is_refused_with_the_reason(tmp_path, kind, reason):
+    with pytest.raises(InputError, match=f"model_type '{kind}'.*{reason}") as error:
+        huggingface.read_config(write(tmp_path / "m", {**LLAMA, "model_type": kind}))
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, '"x"'])
@@ -159,6 +196,8 @@ def test_a_missing_network_is_a_one_line_error(monkeypatch):
         ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
         ("NousResearch/Meta-Llama-3-8B", "llama3-8b"),
         ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b"),
+        ("allenai/OLMo-2-1124-7B-Instruct", "olmo2-7b"),
+        ("google/gemma-2-27b-it", "gemma-2-27b"),
     ],
 )
 def test_a_missing_fine_tuned_model_suggests_its_base_preset(name, preset, no_cache, monkeypatch):

@@ -86,59 +86,58 @@ PUBLISHED = {
     "gpt-neox-20b": (20_554_567_680, None),
     "phi-3-medium": (13_960_238_080, None),
     "phi-4": (14_659_507_200, None),
+    "apertus-8b": (8_053_338_176, None),
+    "baichuan2-7b": (7_505_973_248, None),
+    "baichuan2-13b": (13_896_668_160, None),
+    "bloom-7b1": (7_069_016_064, None),
+    "bloom-176b": (176_247_271_424, None),
+    "chatglm3-6b": (6_243_584_000, None),
+    "dbrx": (131_596_523_520, 36),
+    "deepseek-moe-16b": (16_375_728_128, 2.8),
+    "deepseek-v2": (235_741_434_880, 21),
+    "deepseek-v2-lite": (15_706_484_224, 2.4),
+    "falcon-180b": (179_522_565_120, None),
+    "gemma-2-2b": (2_614_341_888, None),
+    "gemma-2-27b": (27_227_128_320, None),
+    "glm-4-9b": (9_399_951_360, None),
+    "glm-4.5-air": (106_852_251_264, 12),
+    "gpt-j-6b": (6_050_882_784, None),
+    "internlm2-7b": (7_737_708_544, None),
+    "internlm2-20b": (19_861_149_696, None),
+    "olmo2-1b": (1_484_916_736, None),
+    "olmo2-7b": (7_298_617_344, None),
+    "olmo2-13b": (13_716_198_400, None),
+    "olmo2-32b": (32_234_279_936, None),
+    "olmoe-1b-7b": (6_919_161_856, 1.3),
+    "opt-1.3b": (1_315_758_080, None),
+    "opt-2.7b": (2_651_596_800, None),
+    "opt-6.7b": (6_658_473_984, None),
+    "opt-13b": (12_853_473_280, None),
+    "opt-30b": (29_974_540_288, None),
+    "opt-66b": (65_719_701_504, None),
+    "seed-oss-36b": (36_151_104_512, None),
+    "smollm3-3b": (3_075_098_624, None),
+    "starcoder2-3b": (3_030_371_328, None),
+    "starcoder2-7b": (7_173_923_840, None),
+    "starcoder2-15b": (15_957_889_024, None),
+    "gemma-2-9b": (9_241_705_984, None),
+    "phi-1.5": (1_418_270_720, None),
+    "phi-2": (2_779_683_840, None),
+    "falcon-7b": (6_921_720_704, None),
+    "falcon-40b": (41_303_293_952, None),
+    "llama4-scout": (107_769_861_120, 17),
     "tiny": (918_656, None),
 }
 
-# Presets of model types without a reader, some of whose shapes omit a detail, and presets with a rounded published total only:
-# that total, or the one of the published files or of transformers' model, and the tolerance of the preset.
+# Presets with a rounded published total only: that total, and the tolerance.
 NEARLY = {
-    "apertus-8b": (8_053_338_176, 1e-8),
     "apertus-70b": (70_600_000_000, 1e-4),
-    "baichuan2-7b": (7_505_973_248, 0.0),
-    "baichuan2-13b": (13_896_668_160, 0.0),
-    "bloom-7b1": (7_069_016_064, 1e-5),
-    "bloom-176b": (176_247_271_424, 1e-6),
-    "chatglm3-6b": (6_243_584_000, 0.0),
-    "dbrx": (131_596_523_520, 1e-5),
     "deepseek-67b": (67_000_000_000, 7e-3),
     "deepseek-coder-33b": (33_300_000_000, 2e-3),
-    "deepseek-moe-16b": (16_375_728_128, 0.0),
-    "deepseek-v2": (235_741_434_880, 0.0),
-    "deepseek-v2-lite": (15_706_484_224, 0.0),
-    "falcon-180b": (179_522_565_120, 0.0),
-    "gemma-2-2b": (2_614_341_888, 1e-4),
-    "gemma-2-27b": (27_227_128_320, 1e-4),
-    "glm-4-9b": (9_399_951_360, 0.0),
     "glm-4.5": (352_797_829_120, 1e-8),
-    "glm-4.5-air": (106_852_251_264, 0.0),
-    "gpt-j-6b": (6_050_882_784, 1e-4),
     "grok-1": (314_000_000_000, 6e-3),
-    "internlm2-7b": (7_737_708_544, 0.0),
-    "internlm2-20b": (19_861_149_696, 0.0),
     "mt-nlg-530b": (530_000_000_000, 1e-3),
-    "olmo2-1b": (1_484_916_736, 1e-4),
-    "olmo2-7b": (7_298_617_344, 1e-4),
-    "olmo2-13b": (13_716_198_400, 1e-4),
-    "olmo2-32b": (32_234_279_936, 1e-4),
-    "olmoe-1b-7b": (6_919_161_856, 1e-4),
-    "opt-1.3b": (1_315_758_080, 0.0),
-    "opt-2.7b": (2_651_596_800, 0.0),
-    "opt-6.7b": (6_658_473_984, 0.0),
-    "opt-13b": (12_853_473_280, 0.0),
-    "opt-30b": (29_974_540_288, 0.0),
-    "opt-66b": (65_719_701_504, 0.0),
     "opt-175b": (175_000_000_000, 3e-3),
-    "seed-oss-36b": (36_151_104_512, 0.0),
-    "smollm3-3b": (3_075_098_624, 0.0),
-    "starcoder2-3b": (3_030_371_328, 0.0),
-    "starcoder2-7b": (7_173_923_840, 0.0),
-    "starcoder2-15b": (15_957_889_024, 0.0),
-    "gemma-2-9b": (9_241_705_984, 1e-4),
-    "phi-1.5": (1_418_270_720, 1e-4),
-    "phi-2": (2_779_683_840, 1e-4),
-    "falcon-7b": (6_921_720_704, 1e-4),
-    "falcon-40b": (41_303_293_952, 1e-4),
-    "llama4-scout": (107_769_861_120, 1e-4),
     "nemotron-8b": (8_500_000_000, 6e-3),
     "nemotron-340b": (341_000_000_000, 2e-4),
 }
@@ -156,7 +155,7 @@ NEOX = {"model_type": "gpt_neox", "vocab_size": 50304}
 GEMMA = {"model_type": "gemma", "head_dim": 256, "vocab_size": 256000}
 LATENT = {
     "model_type": "deepseek_v3", "vocab_size": 163840, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
-    "v_head_dim": 128,
+    "v_head_dim": 128, "n_group": 1, "topk_group": 1,
 }  # fmt: skip
 QWEN15 = {"model_type": "qwen2", "vocab_size": 151936, "tie_word_embeddings": False}
 CODE = {**LLAMA, "vocab_size": 32016}
@@ -167,10 +166,34 @@ GPT_OSS = {
     "intermediate_size": 2880, "num_experts_per_tok": 4, "vocab_size": 201088, "attention_bias": True,
 }  # fmt: skip
 
+GEMMA2 = {"model_type": "gemma2", "head_dim": 256, "vocab_size": 256000}
+OLMO2 = {"model_type": "olmo2", "vocab_size": 100352}
+OPT = {"model_type": "opt", "vocab_size": 50272, "max_position_embeddings": 2048, "enable_bias": True}
+STARCODER2 = {"model_type": "starcoder2", "vocab_size": 49152, "use_bias": True}
+BLOOM = {"model_type": "bloom", "vocab_size": 250880}
+FALCON = {"model_type": "falcon", "vocab_size": 65024, "bias": False, "multi_query": True, "parallel_attn": True}
+INTERNLM2 = {"model_type": "internlm2", "num_key_value_heads": 8, "vocab_size": 92544, "bias": False}
+DEEPSEEK_MOE = {
+    "model_type": "deepseek", "vocab_size": 102400, "n_routed_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2,
+    "moe_intermediate_size": 1408, "first_k_dense_replace": 1, "moe_layer_freq": 1, "norm_topk_prob": False,
+}  # fmt: skip
+DEEPSEEK_V2 = {
+    "model_type": "deepseek_v2", "vocab_size": 102400, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+    "v_head_dim": 128, "n_shared_experts": 2, "num_experts_per_tok": 6, "first_k_dense_replace": 1, "norm_topk_prob": False,
+}  # fmt: skip
+
 
 def sizes(layers: int, hidden: int, heads: int, ffn: int) -> dict[str, int]:
     return {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "intermediate_size": ffn}
 
+
+def opt_sizes(layers: int, hidden: int, heads: int) -> dict[str, int]:
+    names = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "word_embed_proj_dim": hidden}
+    return {**names, "ffn_dim": 4 * hidden}
+
+
+REMOTE = ("internlm2", "baichuan", "chatglm", "deepseek", "kimi_k2")
+"""Model types whose code is not part of transformers."""
 
 # The shape's keys of the published config.json files.
 CONFIGS = {
@@ -240,7 +263,8 @@ CONFIGS = {
     "yi-6b": {**LLAMA, **sizes(32, 4096, 32, 11008), "num_key_value_heads": 4, "vocab_size": 64000},
     "yi-34b": {**LLAMA, **sizes(60, 7168, 56, 20480), "num_key_value_heads": 8, "vocab_size": 64000},
     "kimi-k2": {
-        **LATENT, **sizes(61, 7168, 64, 18432), "num_key_value_heads": 64, "q_lora_rank": 1536, "n_routed_experts": 384,
+        **LATENT, "model_type": "kimi_k2", "norm_topk_prob": True, **sizes(61, 7168, 64, 18432), "num_key_value_heads": 64,
+        "q_lora_rank": 1536, "n_routed_experts": 384,
         "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1, "first_k_dense_replace": 1,
         "routed_scaling_factor": 2.827,
     },
@@ -271,6 +295,79 @@ CONFIGS = {
     "gpt-neox-20b": {**NEOX, **sizes(44, 6144, 64, 24576), "vocab_size": 50432},
     "phi-3-medium": {"model_type": "phi3", **sizes(40, 5120, 40, 17920), "num_key_value_heads": 10, "vocab_size": 32064},
     "phi-4": {"model_type": "phi3", **sizes(40, 5120, 40, 17920), "num_key_value_heads": 10, "vocab_size": 100352},
+    "apertus-8b": {"model_type": "apertus", **sizes(32, 4096, 32, 21504), "num_key_value_heads": 8, "vocab_size": 131072},
+    "baichuan2-7b": {"model_type": "baichuan", **sizes(32, 4096, 32, 11008), "vocab_size": 125696},
+    "baichuan2-13b": {"model_type": "baichuan", **sizes(40, 5120, 40, 13696), "vocab_size": 125696},
+    "bloom-7b1": {**BLOOM, "hidden_size": 4096, "n_layer": 30, "num_attention_heads": 32},
+    "bloom-176b": {**BLOOM, "hidden_size": 14336, "n_layer": 70, "num_attention_heads": 112},
+    "chatglm3-6b": {
+        "model_type": "chatglm", "num_layers": 28, "hidden_size": 4096, "num_attention_heads": 32, "kv_channels": 128,
+        "ffn_hidden_size": 13696, "padded_vocab_size": 65024, "multi_query_attention": True, "multi_query_group_num": 2,
+        "add_qkv_bias": True, "add_bias_linear": False, "rmsnorm": True, "layernorm_epsilon": 1e-5,
+    },
+    "dbrx": {
+        "model_type": "dbrx", "d_model": 6144, "n_layers": 40, "n_heads": 48, "vocab_size": 100352,
+        "attn_config": {"kv_n_heads": 8, "rope_theta": 500000},
+        "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
+    },
+    "deepseek-moe-16b": {**DEEPSEEK_MOE, **sizes(28, 2048, 16, 10944), "num_key_value_heads": 16},
+    "deepseek-v2": {
+        **DEEPSEEK_V2, **sizes(60, 5120, 128, 12288), "q_lora_rank": 1536, "n_routed_experts": 160, "moe_intermediate_size": 1536,
+        "n_group": 8, "topk_group": 3, "routed_scaling_factor": 16.0, "num_key_value_heads": 128,
+    },
+    "deepseek-v2-lite": {
+        **DEEPSEEK_V2, **sizes(27, 2048, 16, 10944), "q_lora_rank": None, "n_routed_experts": 64, "moe_intermediate_size": 1408,
+        "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0, "num_key_value_heads": 16,
+    },
+    "falcon-7b": {**FALCON, "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71},
+    "falcon-40b": {
+        **FALCON, "hidden_size": 8192, "num_hidden_layers": 60, "num_attention_heads": 128, "num_kv_heads": 8,
+        "new_decoder_architecture": True,
+    },
+    "falcon-180b": {
+        **FALCON, "hidden_size": 14848, "num_hidden_layers": 80, "num_attention_heads": 232, "num_kv_heads": 8,
+        "new_decoder_architecture": True, "tie_word_embeddings": False,
+    },
+    "gemma-2-2b": {**GEMMA2, **sizes(26, 2304, 8, 9216), "num_key_value_heads": 4},
+    "gemma-2-9b": {**GEMMA2, **sizes(42, 3584, 16, 14336), "num_key_value_heads": 8},
+    "gemma-2-27b": {**GEMMA2, **sizes(46, 4608, 32, 36864), "num_key_value_heads": 16, "head_dim": 128},
+    "glm-4-9b": {"model_type": "glm", **sizes(40, 4096, 32, 13696), "num_key_value_heads": 2, "vocab_size": 151552},
+    "glm-4.5-air": {
+        "model_type": "glm4_moe", **sizes(46, 4096, 96, 10944), "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151552,
+        "attention_bias": True, "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408,
+        "n_shared_experts": 1, "first_k_dense_replace": 1, "routed_scaling_factor": 1.0, "use_qk_norm": False,
+    },
+    "gpt-j-6b": {"model_type": "gptj", "n_embd": 4096, "n_layer": 28, "n_head": 16, "vocab_size": 50400},
+    "internlm2-7b": {**INTERNLM2, **sizes(32, 4096, 32, 14336)},
+    "internlm2-20b": {**INTERNLM2, **sizes(48, 6144, 48, 16384)},
+    "llama4-scout": {
+        "model_type": "llama4_text", "num_hidden_layers": 48, "hidden_size": 5120, "num_attention_heads": 40,
+        "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 8192, "intermediate_size_mlp": 16384, "vocab_size": 202048,
+        "num_local_experts": 16, "num_experts_per_tok": 1, "interleave_moe_layer_step": 1,
+    },
+    "olmo2-1b": {**OLMO2, **sizes(16, 2048, 16, 8192), "num_key_value_heads": 16},
+    "olmo2-7b": {**OLMO2, **sizes(32, 4096, 32, 11008), "num_key_value_heads": 32},
+    "olmo2-13b": {**OLMO2, **sizes(40, 5120, 40, 13824), "num_key_value_heads": 40},
+    "olmo2-32b": {**OLMO2, **sizes(64, 5120, 40, 27648), "num_key_value_heads": 8},
+    "olmoe-1b-7b": {
+        "model_type": "olmoe", **sizes(16, 2048, 16, 1024), "num_key_value_heads": 16, "vocab_size": 50304, "num_experts": 64,
+        "num_experts_per_tok": 8, "norm_topk_prob": False,
+    },
+    "opt-1.3b": {**OPT, **opt_sizes(24, 2048, 32)},
+    "opt-2.7b": {**OPT, **opt_sizes(32, 2560, 32)},
+    "opt-6.7b": {**OPT, **opt_sizes(32, 4096, 32)},
+    "opt-13b": {**OPT, **opt_sizes(40, 5120, 40)},
+    "opt-30b": {**OPT, **opt_sizes(48, 7168, 56)},
+    "opt-66b": {**OPT, **opt_sizes(64, 9216, 72)},
+    "phi-1.5": {"model_type": "phi", **sizes(24, 2048, 32, 8192), "vocab_size": 51200},
+    "phi-2": {"model_type": "phi", **sizes(32, 2560, 32, 10240), "vocab_size": 51200},
+    "seed-oss-36b": {
+        "model_type": "seed_oss", **sizes(64, 5120, 80, 27648), "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 155136,
+    },
+    "smollm3-3b": {"model_type": "smollm3", **sizes(36, 2048, 16, 11008), "num_key_value_heads": 4, "vocab_size": 128256},
+    "starcoder2-3b": {**STARCODER2, **sizes(30, 3072, 24, 12288), "num_key_value_heads": 2},
+    "starcoder2-7b": {**STARCODER2, **sizes(32, 4608, 36, 18432), "num_key_value_heads": 4},
+    "starcoder2-15b": {**STARCODER2, **sizes(40, 6144, 48, 24576), "num_key_value_heads": 4, "tie_word_embeddings": False},
     "tiny": {
         "model_type": "llama", **sizes(4, 128, 8, 384), "num_key_value_heads": 4, "vocab_size": 512,
     },
@@ -305,9 +402,9 @@ def test_parameter_counts_equal_the_published_ones(name):
     if name.startswith("gpt-oss"):  # its model card excludes the input embedding
         used -= shape.embedding_parameters
     digits = len(str(active).partition(".")[2])
-    tolerance = {"deepseek-v3": 0.6, "qwen3-30b-a3b": 0.06, "kimi-k2": 0.9}.get(
-        name, 0.5 * 10**-digits
-    )  # those model cards round down
+    # Those model cards round down, or leave out embedding and head.
+    apart = {"deepseek-v3": 0.6, "qwen3-30b-a3b": 0.06, "kimi-k2": 0.9, "deepseek-v2-lite": 0.3, "glm-4.5-air": 1.5}
+    tolerance = apart.get(name, 0.5 * 10**-digits)
     assert used / 1e9 == pytest.approx(active, abs=tolerance)
 
 
@@ -324,7 +421,7 @@ def test_a_preset_and_its_config_file_give_the_same_counts(name, tmp_path):
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [name for name, config in CONFIGS.items() if config["model_type"] not in REMOTE])
 @pytest.mark.full
 def test_transformers_builds_the_same_number_of_parameters(name):
     import torch
@@ -338,35 +435,3 @@ def test_transformers_builds_the_same_number_of_parameters(name):
     # The bias of DeepSeek's router is in the checkpoint; transformers has it as a buffer.
     built += sum(buffer.numel() for buffer_name, buffer in model.named_buffers() if buffer_name.endswith("correction_bias"))
     assert resolve_model(name).shape.parameters == built
-
-
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("kind", huggingface.READERS)
-@pytest.mark.full
-def test_a_config_saved_by_transformers_gives_its_parameter_count(kind, tmp_path):
-    import torch
-    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
-
-    keys = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 160}
-    if kind in ("gpt2", "gpt_neox"):
-        keys |= {"max_position_embeddings": 32}
-    elif kind == "deepseek_v3":
-        keys |= {"num_key_value_heads": 4, "n_routed_experts": 8, "moe_intermediate_size": 24, "first_k_dense_replace": 1}
-        keys |= {"num_experts_per_tok": 4}
-    else:
-        keys |= {"num_key_value_heads": 2, "head_dim": 16}
-    if kind == "phi3":
-        keys |= {"pad_token_id": 0}
-    if kind == "gpt2":
-        keys["n_inner"] = keys.pop("intermediate_size")
-    if kind in ("mixtral", "gpt_oss"):
-        keys |= {"num_local_experts": 4}
-    if kind == "qwen3_moe":
-        keys |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
-    config = CONFIG_MAPPING[kind](**keys)
-    config.save_pretrained(tmp_path)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    built = sum(parameter.numel() for parameter in model.parameters())
-    built += sum(buffer.numel() for name, buffer in model.named_buffers() if name.endswith("correction_bias"))
-    assert huggingface.read_config(tmp_path).parameters == built

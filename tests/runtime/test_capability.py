@@ -28,7 +28,8 @@ KNOBS = Knobs(offload="all", compile=True)
 
 SHAPES = {"moe": {False: None, True: MOE}, "mla": {False: None, True: MLA}}
 MODEL_VALUES = {
-    "norm": ("rms", "layer"), "ffn_matrices": (2, 3), "learned_positions": (0, 16), "rope_theta": (1e4, 1e6),
+    "norm": ("rms", "layer"), "layer_norms": (1, 2, 4), "ffn_matrices": (2, 3), "learned_positions": (0, 16),
+    "rope_theta": (1e4, 1e6),
     **{field.name: (False, True) for field in fields(ModelShape) if field.type is bool},
 }  # fmt: skip
 VALUES = {

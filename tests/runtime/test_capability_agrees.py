@@ -37,7 +37,8 @@ WIDE = replace(TINY, hidden_size=128, head_size=32, ffn_size=256)
 MODELS = (
     TINY, GROUPED, WIDE, WIDE,
     replace(WIDE, attention_sinks=True), replace(WIDE, sliding_window=8), replace(TINY, sliding_window=64),
-    replace(TINY, moe=EXPERTS), replace(WIDE, mla=LATENT), replace(TINY, head_size=9), replace(TINY, ffn_size=40),
+    replace(TINY, moe=EXPERTS), replace(TINY, moe=replace(EXPERTS, shared_experts=1, shared_expert_gate=True)),
+    replace(TINY, layer_norms=1), replace(WIDE, mla=LATENT), replace(TINY, head_size=9), replace(TINY, ffn_size=40),
     replace(TINY, hidden_size=40),
     replace(TINY, head_size=9, learned_positions=32), replace(TINY, learned_positions=16), replace(TINY, activation="relu2"),
     replace(TINY, activation="swish9"), *(replace(TINY, rope_scaling=RopeScaling(kind=kind)) for kind in ("yarn", "longrope")),

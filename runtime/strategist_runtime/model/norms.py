@@ -7,5 +7,6 @@ from strategist.contract.model import ModelShape
 
 def norm_of(shape: ModelShape) -> nn.Module:
     """The norm over hidden states of this shape."""
-    kind = nn.LayerNorm if shape.norm == "layer" else nn.RMSNorm
-    return kind(shape.hidden_size, eps=shape.norm_epsilon)
+    if shape.norm == "layer":
+        return nn.LayerNorm(shape.hidden_size, eps=shape.norm_epsilon, bias=shape.norm_bias)
+    return nn.RMSNorm(shape.hidden_size, eps=shape.norm_epsilon)

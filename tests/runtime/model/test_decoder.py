@@ -12,7 +12,9 @@ from strategist_runtime.model.feed_forward import ACTIVATIONS
 from strategist_runtime.model.rotary import Rotary, rotary_of
 from strategist_runtime.weights import seeded
 
+from strategist.contract.workload import Workload
 from strategist.profiles.models import find_preset, presets
+from strategist.programs.backends import load_backend
 
 from ..cases import MODELS
 
@@ -33,14 +35,21 @@ def test_the_decoder_has_the_parameters_of_its_shape(name):
     assert sum(parameter.numel() for parameter in materialised(shape).parameters()) == shape.parameters
 
 
-@pytest.mark.parametrize("name", presets())
-def test_each_preset_has_the_parameters_of_its_shape(name):
+@pytest.mark.parametrize("name", [name for name in presets() if load_backend("native").trains(find_preset(name), Workload())])
+def test_each_preset_that_this_runtime_trains_has_the_parameters_of_its_shape(name):
     shape = find_preset(name)
     few = replace(shape, layers=3, moe=shape.moe and replace(shape.moe, first_dense_layers=min(1, shape.moe.first_dense_layers)))
     with torch.device("meta"):
         model = Decoder(few)
     found = [*model.parameters(), *(buffer for _, buffer in balance_biases([model], few))]
     assert sum(tensor.numel() for tensor in found) == few.parameters
+
+
+def test_a_layer_norm_may_have_no_bias():
+    shape = replace(MODELS["tiny"], norm="layer", norm_bias=False)
+    model = materialised(shape)
+    assert sum(parameter.numel() for parameter in model.parameters()) == shape.parameters
+    assert not [name for name, _ in model.named_parameters() if "norm.bias" in name]
 
 
 def test_initial_weights_depend_on_the_seed():
