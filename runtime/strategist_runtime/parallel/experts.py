@@ -25,7 +25,7 @@ from strategist.contract.plan import Plan
 from strategist_runtime.compat.dtensor import replicated
 from strategist_runtime.compat.groups import all_to_all, all_to_all_rows
 from strategist_runtime.mesh import EXPERT, Meshes
-from strategist_runtime.model.experts import Experts, Home, MixtureOfExperts, host_counts
+from strategist_runtime.model.experts import Combine, Experts, MixtureOfExperts, host_counts
 
 INNER_DIMENSION = {"gate": 1, "up": 1, "down": 2, "gate_bias": 1, "up_bias": 1}
 """The dimension of each stacked parameter that ``etp`` shards: the intermediate size of an expert."""
@@ -45,10 +45,10 @@ def apply_expert_parallel(model: nn.Module, plan: Plan, meshes: Meshes) -> None:
         if meshes.experts is not None:
             _distribute_parameters(experts, meshes.experts)
         if layout.ep > 1:
-            layer.exchange = AllToAll(_group(meshes.experts, EXPERT))
+            layer.dispatch = AllToAll(_group(meshes.experts, EXPERT))
         if meshes.expert_data is not None:
             experts.gradient_factor = layout.tp / (layout.ep * layout.etp)
-        experts.pieces = layout.etp
+        experts.ffn_shards = layout.etp
         if meshes.tensor is not None:
             _parallelize_over_tp(layer, plan, meshes.tensor)
 
@@ -68,30 +68,26 @@ class AllToAll:
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
 
-    def __call__(self, rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
+    def __call__(self, rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Combine]:
         ranks = self.group.size()
-        coming = all_to_all(counts, self.group)  # [source rank x local expert]
-        sent, received = host_counts(torch.stack((counts, coming)).unflatten(1, (ranks, -1)).sum(-1), len(rows))
-        arrived = _exchanged(rows, received, sent, self.group)
-        here = torch.arange(counts.numel() // ranks, device=rows.device)
-        order = here.repeat(ranks).repeat_interleave(coming, output_size=sum(received)).argsort(stable=True)
+        received_counts = all_to_all(counts, self.group)  # [source rank x local expert]
+        send_sizes, receive_sizes = host_counts(torch.stack((counts, received_counts)).unflatten(1, (ranks, -1)).sum(-1), len(rows))
+        received_rows = all_to_all_rows(rows, receive_sizes, send_sizes, self.group)
+        local_experts = torch.arange(counts.numel() // ranks, device=rows.device)
+        order = local_experts.repeat(ranks).repeat_interleave(received_counts, output_size=sum(receive_sizes)).argsort(stable=True)
 
-        def home(results: Tensor) -> Tensor:
-            return _exchanged(results.index_select(0, order.argsort()), sent, received, self.group)
+        def combine(results: Tensor) -> Tensor:
+            return all_to_all_rows(results.index_select(0, order.argsort()), send_sizes, receive_sizes, self.group)
 
-        return arrived.index_select(0, order), coming.unflatten(0, (ranks, -1)).sum(0), home
-
-
-def _exchanged(rows: Tensor, received: list[int], sent: list[int], group: dist.ProcessGroup) -> Tensor:
-    return all_to_all_rows(rows, received, sent, group)
+        return received_rows.index_select(0, order), received_counts.unflatten(0, (ranks, -1)).sum(0), combine
 
 
 def _distribute_parameters(experts: Experts, mesh: DeviceMesh) -> None:
     """Makes the parameters DTensors: experts sharded over ``ep``, the inside of each over ``etp``."""
     names = mesh.mesh_dim_names or ()
     for name, parameter in list(experts.named_parameters(recurse=False)):
-        inside = Shard(INNER_DIMENSION[name]) if name in INNER_DIMENSION else Replicate()
-        placements = [Shard(0) if axis == EXPERT else inside for axis in names]
+        ffn_placement = Shard(INNER_DIMENSION[name]) if name in INNER_DIMENSION else Replicate()
+        placements = [Shard(0) if axis == EXPERT else ffn_placement for axis in names]
         experts.register_parameter(name, nn.Parameter(distribute_tensor(parameter, mesh, placements)))
 
 
@@ -117,7 +113,7 @@ def _parallelize_over_tp(layer: MixtureOfExperts, plan: Plan, mesh: DeviceMesh) 
     for name, parameter in list(router.named_parameters(recurse=False)):
         router.register_parameter(name, nn.Parameter(distribute_tensor(parameter, mesh, [Replicate()])))
     if plan.candidate.layout.etp == 1:
-        styles: dict[str, ParallelStyle] = {"": _tokens_shared_out(between)}
+        styles: dict[str, ParallelStyle] = {"": _sequence_split(between)}
         if layer.shared is not None:
             styles["shared"] = ShardedTokens()
     else:
@@ -133,7 +129,7 @@ def _parallelize_over_tp(layer: MixtureOfExperts, plan: Plan, mesh: DeviceMesh) 
         parallelize_module(layer.get_submodule(name), mesh, style)
 
 
-def _tokens_shared_out(between: Placement) -> ParallelStyle:
+def _sequence_split(between: Placement) -> ParallelStyle:
     """Gives each rank of tp a part of every sequence, as sequence parallelism does already."""
     return PrepareModuleInputOutput(
         input_layouts=(between,),

@@ -30,7 +30,7 @@ def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, k
         model.embedding = VocabParallelEmbedding(model.embedding, mesh, between)
     if model.positions is not None:
         model.positions = VocabParallelEmbedding(model.positions, mesh, between)
-    parallelize_module(model, mesh, _outside_styles(model.stage_spec, between, knobs))
+    parallelize_module(model, mesh, _head_styles(model.stage_spec, between, knobs))
     model.tie()
     for layer in model.layers.values():
         styles = _attention_styles(shape, between) | _feed_forward_styles(layer.get_submodule("feed_forward"), between)
@@ -47,23 +47,25 @@ class VocabParallelEmbedding(nn.Embedding):
     reduction (docs/decisions/2026-11-21-embedding-gradient-under-tensor-parallelism.md).
     """
 
-    def __init__(self, whole: nn.Embedding, mesh: DeviceMesh, between: Shard | Replicate) -> None:
-        rows = distribute_tensor(whole.weight, mesh, [Shard(0)])
-        super().__init__(whole.num_embeddings, whole.embedding_dim, _weight=rows, _freeze=not whole.weight.requires_grad)
+    def __init__(self, embedding: nn.Embedding, mesh: DeviceMesh, between: Shard | Replicate) -> None:
+        rows = distribute_tensor(embedding.weight, mesh, [Shard(0)])
+        super().__init__(
+            embedding.num_embeddings, embedding.embedding_dim, _weight=rows, _freeze=not embedding.weight.requires_grad
+        )
         self.between = between
-        self.first = mesh.get_local_rank() * -(-whole.num_embeddings // mesh.size())
+        self.first_row = mesh.get_local_rank() * -(-embedding.num_embeddings // mesh.size())
 
     def forward(self, input: Tensor) -> Tensor:
         assert isinstance(self.weight, DTensor)
         rows = self.weight.to_local()
-        row = input - self.first
-        others = (row < 0) | (row >= len(rows))
-        found = F.embedding(row.masked_fill(others, 0), rows).masked_fill(others.unsqueeze(-1), 0)
-        whole = DTensor.from_local(found, self.weight.device_mesh, [Partial()], run_check=False)
-        return whole.redistribute(placements=[self.between], async_op=True).to_local()
+        row = input - self.first_row
+        outside = (row < 0) | (row >= len(rows))
+        embedded = F.embedding(row.masked_fill(outside, 0), rows).masked_fill(outside.unsqueeze(-1), 0)
+        partial_sum = DTensor.from_local(embedded, self.weight.device_mesh, [Partial()], run_check=False)
+        return partial_sum.redistribute(placements=[self.between], async_op=True).to_local()
 
 
-def _outside_styles(stage_spec: StageSpec, between: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
+def _head_styles(stage_spec: StageSpec, between: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
     """Styles of a stage's last norm and head."""
     styles: dict[str, ParallelStyle] = {}
     if stage_spec.head:
