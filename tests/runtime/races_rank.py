@@ -25,7 +25,7 @@ def skip_copy_waits() -> None:
 
 def skip_record_stream() -> None:
     """Frees memory while a copy still reads it."""
-    SimulatedStreams.keep = lambda *_: None  # type: ignore[method-assign, assignment]
+    SimulatedStreams.record_stream = lambda *_: None  # type: ignore[method-assign, assignment]
 
 
 def skip_staging_waits() -> None:
