@@ -40,7 +40,7 @@ def _draw(finished: threading.Event, begun: float) -> None:
 
 def words(stages: tuple[progress.Stage, ...], now: float, begun: float) -> str:
     """Progress and remaining time, assuming equal parts; elapsed time if nothing is known."""
-    counts = ", ".join(f"{stage.done} of {stage.total} {stage.what}" for stage in stages)
+    counts = ", ".join(f"{stage.done} of {stage.total} {stage.units}" for stage in stages)
     if note := next((stage.note for stage in stages if stage.note), ""):
         return f"{counts}, {note}"
     share = progress.share_done(stages)

@@ -52,7 +52,7 @@ class TrainingProgress:
 
     def _note(self, latest: dict[str, float]) -> str:
         """The progress text, shortened to fit the terminal."""
-        parts, steps = dict(self._parts(latest)), f"{self.stage.done} of {self.stage.total} {self.stage.what}, "
+        parts, steps = dict(self._parts(latest)), f"{self.stage.done} of {self.stage.total} {self.stage.units}, "
         for name in OPTIONAL_PARTS if render.has_screen() else ():
             if len(steps + ", ".join(parts.values())) > render.status_width():
                 parts.pop(name, None)

@@ -68,5 +68,5 @@ def test_no_progress_is_drawn_without_a_terminal(tmp_path: Path) -> None:
     ],
 )
 def test_the_remaining_time_is_estimated_from_finished_parts(stages: tuple[tuple[int, int, str], ...], message: str) -> None:
-    under_way = tuple(Stage(what=what, total=total, done=done, begun=12.0) for done, total, what in stages)
+    under_way = tuple(Stage(units=units, total=total, done=done, begun=12.0) for done, total, units in stages)
     assert words(under_way, now=20.0, begun=11.0) == message
