@@ -5,6 +5,7 @@ import argparse
 from strategist import api
 from strategist.cli import render
 from strategist.cli.parser import Parser, add_output, positive
+from strategist.files import outputs
 from strategist.report.page.html import PAGE_MARK
 
 
@@ -26,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     if options.html:
         from strategist.report.accuracy_page import accuracy_page
 
-        render.write(options.html, accuracy_page(found), own=PAGE_MARK, force=options.force)
+        outputs.write(options.html, accuracy_page(found), marker=PAGE_MARK, force=options.force)
     from strategist.report.accuracy import accuracy_document, accuracy_report
 
     if options.json:

@@ -6,6 +6,7 @@ from strategist import api
 from strategist.cli import render
 from strategist.cli.parser import Parser, add_output, positive
 from strategist.errors import InputError
+from strategist.files import outputs
 from strategist.report.page.svg_file import MADE_BY
 
 
@@ -43,7 +44,7 @@ def run_replay(options: argparse.Namespace) -> int:
     from strategist.report.replay import replayed_plot, replayed_report
 
     if options.plot:
-        render.write(options.plot, replayed_plot(found), own=MADE_BY, force=options.force)
+        outputs.write(options.plot, replayed_plot(found), marker=MADE_BY, force=options.force)
     if options.json:
         render.show_json(found)
     else:

@@ -56,12 +56,12 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Asks, writes the file (an existing one is kept), and plans; returns 1 if nothing fits."""
     path = options.output
-    outputs.check(path, own=None if options.force else "")
+    outputs.check(path, marker="", force=options.force)
     from strategist.report.summary import answer_summary
 
     name = "request.yaml" if outputs.is_stream(path) else path
     request = _prompted_request()
-    render.write(path, HEAD.format(name=name) + api.request_text(request), force=options.force)
+    outputs.write(path, HEAD.format(name=name) + api.request_text(request), marker="", force=options.force)
     answer = api.plan(request)
     render.show(answer_summary(answer))
     render.line(f"\nrequest written to {path}: strategist plan --request {name} plans it again")

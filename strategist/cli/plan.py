@@ -53,7 +53,7 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the answer; returns 1 if nothing fits, with --check 3 if it is tight."""
     if options.output:
-        outputs.check(options.output, own=None if options.force else codec.document_header(Plan))
+        outputs.check(options.output, marker=codec.document_header(Plan), force=options.force)
     if options.job_output:
         outputs.check_folder(options.job_output)
     shown = sections.requested_sections(options, SECTION_NAMES)

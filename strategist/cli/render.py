@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from strategist.contract import codec
-from strategist.files import outputs
 from strategist.units import show_bytes
 
 if TYPE_CHECKING:
@@ -73,15 +72,6 @@ def show_json(value: Any) -> None:
     _print(
         json.dumps(codec.encode(value), indent=2, ensure_ascii=False) if plain else codec.dumps(value), end="\n" if plain else ""
     )
-
-
-def write(path: str, text: str, *, own: str = "", force: bool = False) -> None:
-    """Writes a result to the requested file.
-
-    Raises:
-        FileError: it cannot be written, or holds a file without the text ``own`` and ``force`` is not given.
-    """
-    outputs.write(path, text, own=None if force else own)
 
 
 def reserve_output(reserved: bool) -> None:

@@ -9,6 +9,7 @@ from strategist.cli import deck_options, render, sections
 from strategist.cli.parser import Parser, add_output
 from strategist.contract.report import PlanReport, RunReport, StudyReport
 from strategist.errors import InputError
+from strategist.files import outputs
 from strategist.report.page.html import PAGE_MARK
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.out:
         render.show(_pictures(found, shown))
         return 0
-    render.write(options.out, _page(found, options.lang), own=PAGE_MARK, force=options.force)
+    outputs.write(options.out, _page(found, options.lang), marker=PAGE_MARK, force=options.force)
     render.line(f"report written to {options.out}")
     return 0
 

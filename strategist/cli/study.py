@@ -106,7 +106,7 @@ def plot_study(options: argparse.Namespace) -> int:
         raise InputError(f"--out {options.out}", "has no known format", f"write FILE{PLOT}")
     from strategist.report.study_plot import study_plot
 
-    render.write(options.out, study_plot(api.study(options.study)), own=MADE_BY, force=options.force)
+    outputs.write(options.out, study_plot(api.study(options.study)), marker=MADE_BY, force=options.force)
     render.line(f"plot written to {options.out}")
     return 0
 

@@ -188,7 +188,7 @@ def save(value: Any, path: str | Path, *, force: bool = True) -> None:
     Raises:
         FileError: the path cannot be written, or holds another file.
     """
-    outputs.write(path, dumps(value), own=None if force else document_header(type(value)))
+    outputs.write(path, dumps(value), marker=document_header(type(value)), force=force)
 
 
 def document_header(cls: type) -> str:

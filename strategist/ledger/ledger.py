@@ -242,7 +242,7 @@ class Ledger:
         """
         records = (line for trial in self.trials() if (line := history_line(trial)) is not None)
         lines = (json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
-        outputs.write(path, "".join(lines), own=None if force else HISTORY_MARK)
+        outputs.write(path, "".join(lines), marker=HISTORY_MARK, force=force)
 
     def _find_or_number(self, db: Transaction, key: str) -> tuple[int, TrialRow | None]:
         """The trial with that key and its number, or None and the next number. A lock serializes callers: numbers have no gaps."""

@@ -29,8 +29,8 @@ def facts(path: object, data: dict[str, Any], *, layers: int, gated: bool) -> di
 
 
 def _number(data: dict[str, Any], keys: tuple[str, ...], default: float) -> float:
-    found = (data.get(key) for key in keys)
-    return next((float(value) for value in found if isinstance(value, int | float) and not isinstance(value, bool)), default)
+    values = (data.get(key) for key in keys)
+    return next((float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)), default)
 
 
 def _activation(data: dict[str, Any], kind: str, gated: bool) -> str:
@@ -43,23 +43,23 @@ def _activation(data: dict[str, Any], kind: str, gated: bool) -> str:
 
 def _rope_scaling(data: dict[str, Any]) -> RopeScaling | None:
     """RoPE scaling; the key is ``rope_scaling`` up to transformers 4 and ``rope_parameters`` since 5. None without scaling."""
-    found = data.get("rope_scaling") or data.get("rope_parameters")
-    kind = found.get("rope_type", found.get("type", "default")) if isinstance(found, dict) else "default"
-    if not isinstance(found, dict) or kind == "default":
+    scaling = data.get("rope_scaling") or data.get("rope_parameters")
+    kind = scaling.get("rope_type", scaling.get("type", "default")) if isinstance(scaling, dict) else "default"
+    if not isinstance(scaling, dict) or kind == "default":
         return None
-    original = _number(found, ("original_max_position_embeddings",), _number(data, ("max_position_embeddings",), 0))
+    original = _number(scaling, ("original_max_position_embeddings",), _number(data, ("max_position_embeddings",), 0))
     return RopeScaling(
         kind=str(kind),
-        factor=_number(found, ("factor",), 1.0),
+        factor=_number(scaling, ("factor",), 1.0),
         original_positions=int(original),
-        low_frequency=_number(found, ("low_freq_factor",), 1.0),
-        high_frequency=_number(found, ("high_freq_factor",), 4.0),
-        fast_turns=_number(found, ("beta_fast",), 32.0),
-        slow_turns=_number(found, ("beta_slow",), 1.0),
-        whole_bounds=found.get("truncate", True) is not False,
-        magnitude=_number(found, ("mscale",), 0.0),
-        magnitude_all=_number(found, ("mscale_all_dim",), 0.0),
-        attention_factor=_number(found, ("attention_factor",), 0.0),
+        low_frequency=_number(scaling, ("low_freq_factor",), 1.0),
+        high_frequency=_number(scaling, ("high_freq_factor",), 4.0),
+        fast_turns=_number(scaling, ("beta_fast",), 32.0),
+        slow_turns=_number(scaling, ("beta_slow",), 1.0),
+        whole_bounds=scaling.get("truncate", True) is not False,
+        magnitude=_number(scaling, ("mscale",), 0.0),
+        magnitude_all=_number(scaling, ("mscale_all_dim",), 0.0),
+        attention_factor=_number(scaling, ("attention_factor",), 0.0),
     )
 
 
@@ -73,11 +73,11 @@ def _sliding_windows(path: object, data: dict[str, Any], layers: int) -> tuple[i
     types = data.get("layer_types")
     if not isinstance(types, list):
         return window, 2 if kind == "gpt_oss" else 0
-    whole = [name == "full_attention" for name in types]
+    full_attention = [name == "full_attention" for name in types]
     for every in (0, *range(2, layers + 1)):
-        if whole == [every > 0 and layer % every == 0 for layer in range(1, layers + 1)]:
+        if full_attention == [every > 0 and layer % every == 0 for layer in range(1, layers + 1)]:
             return window, every
-    if all(whole):
+    if all(full_attention):
         return 0, 0
     law = "layers with full attention that do not return regularly cannot be read"
     raise FileError(path, f"key 'layer_types': {law}; describe the shape in a YAML file")

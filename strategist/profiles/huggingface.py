@@ -47,10 +47,10 @@ class Config:
             raise FileError(self.path, f"key {key!r} is {value!r}: a number is needed; correct it")
         return default if value is None else float(value)
 
-    def must_be(self, key: str, allowed: tuple[Any, ...], why: str) -> None:
+    def must_be(self, key: str, allowed: tuple[Any, ...], reason: str) -> None:
         """Rejects a value that means another architecture."""
         if (value := self.data.get(key)) not in allowed:
-            raise FileError(self.path, f"key {key!r} is {value!r}: {why}; correct it")
+            raise FileError(self.path, f"key {key!r} is {value!r}: {reason}; correct it")
 
     @property
     def rope_theta(self) -> float:
@@ -97,8 +97,8 @@ def _balance(config: Config) -> float:
     """
     if not config.flag("output_router_logits"):
         return 0.0
-    chosen = config.size("num_experts_per_tok", "experts_per_token")
-    return round(config.number("router_aux_loss_coef", AUXILIARY_LOSS) * chosen / config.size("num_hidden_layers"), 12)
+    experts_per_token = config.size("num_experts_per_tok", "experts_per_token")
+    return round(config.number("router_aux_loss_coef", AUXILIARY_LOSS) * experts_per_token / config.size("num_hidden_layers"), 12)
 
 
 def _mixtral(config: Config) -> Fields:
@@ -179,7 +179,7 @@ def _gpt_oss(config: Config) -> Fields:
     return {**_decoder(config), **extra}
 
 
-_BIASED = {"ffn_matrices": 2, "qkv_bias": True, "output_bias": True, "ffn_bias": True, "norm": "layer"}
+_WITH_BIASES = {"ffn_matrices": 2, "qkv_bias": True, "output_bias": True, "ffn_bias": True, "norm": "layer"}
 
 
 def _gpt2(config: Config) -> Fields:
@@ -194,13 +194,13 @@ def _gpt2(config: Config) -> Fields:
         "vocab_size": config.size("vocab_size"),
         "learned_positions": config.size("n_positions", "max_position_embeddings"),
         "tied_embeddings": config.flag("tie_word_embeddings", default=True),
-        **_BIASED,
+        **_WITH_BIASES,
     }
 
 
 def _gpt_neox(config: Config) -> Fields:
     config.must_be("attention_bias", (None, True), "only attention with biases can be read")
-    return {**_decoder(config), **_BIASED}
+    return {**_decoder(config), **_WITH_BIASES}
 
 
 READERS: dict[str, Callable[[Config], Fields]] = {
@@ -242,20 +242,20 @@ def _shape(file: object, text: str, name: str) -> ModelShape:
             "describe the shape in a YAML file with the fields of ModelShape and pass its path",
         )  # fmt: skip
     fields = READERS[kind](Config(file, data))
-    more = facts(file, data, layers=fields["layers"], gated=fields.get("ffn_matrices", 3) == 3)
-    return ModelShape(name=name, **fields, **more)
+    architecture_facts = facts(file, data, layers=fields["layers"], gated=fields.get("ffn_matrices", 3) == 3)
+    return ModelShape(name=name, **fields, **architecture_facts)
 
 
 def hub_cache() -> Path:
     """Where the Hub's client keeps its files: HF_HUB_CACHE, else hub inside :func:`home`."""
-    place = os.environ.get("HF_HUB_CACHE")
-    return Path(place).expanduser() if place else home() / "hub"
+    folder = os.environ.get("HF_HUB_CACHE")
+    return Path(folder).expanduser() if folder else home() / "hub"
 
 
 def home() -> Path:
     """Where Hugging Face's libraries keep the user's files: HF_HOME, else huggingface below XDG_CACHE_HOME, else below ~/.cache."""
-    place = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(place).expanduser()
+    folder = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(folder).expanduser()
 
 
 def cached_config(hub_id: str) -> Path | None:
@@ -291,8 +291,8 @@ def from_hub(hub_id: str) -> ModelShape:
     return _shape(url, text, hub_id)
 
 
-def _unreachable(hub_id: str, why: str) -> InputError:
-    law = f"is not in {hub_cache()} and cannot be fetched ({why})"
+def _unreachable(hub_id: str, reason: str) -> InputError:
+    law = f"is not in {hub_cache()} and cannot be fetched ({reason})"
     return InputError(
         f"--model {hub_id}",
         law,
