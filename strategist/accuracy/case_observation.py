@@ -19,10 +19,10 @@ def observation(case: Case) -> Observation:
     )
 
 
-def comparable_memory_bytes(priced: Priced, case: Case, at: int) -> float:
+def comparable_memory_bytes(priced: Priced, case: Case, row: int) -> float:
     """Predicted bytes of the stage whose memory is published: allocated, or reserved by the allocator, which caches no more than
     the device has.
     """
     columns = priced.memory if case.stage == "fullest" else priced.first_stage if case.stage == "first" else priced.last_stage
-    parts = MemoryParts(**{name: float(part[at]) for name, part in columns.items()})
+    parts = MemoryParts(**{name: float(part[row]) for name, part in columns.items()})
     return max(parts.total, min(parts.reserved, priced.capacity_bytes)) if case.reserved else parts.allocated

@@ -51,21 +51,20 @@ class Document:
     def _parsed(self) -> "tuple[Any, Node]":
         from strategist.files.yaml_parser import read  # not imported where the data come from the cache
 
-        return read(self.text, self.path)
+        return read(self.text, self.path, MAX_BYTES)
 
     def mark(self, key_path: KeyPath) -> tuple[int, int]:
         """Line and column, from 1, of the value at ``key_path``, or of the innermost enclosing value that exists."""
-        return position(self._node(key_path).event)
+        return self._node(key_path).position
 
     def key_mark(self, key_path: KeyPath) -> tuple[int, int]:
         """Line and column of the key of the value at ``key_path``; in a list, of the value itself."""
-        node = self._node(key_path)
-        return position(node.key or node.event)
+        return self._node(key_path).key_position
 
     def text_mark(self, key_path: KeyPath, offset: int) -> tuple[int, int]:
         """Line and column of character ``offset`` of the text at ``key_path``; of the start of a text of several lines."""
-        event = self._node(key_path).event
-        line, column = position(event)
+        node = self._node(key_path)
+        event, (line, column) = node.event, node.position
         if not hasattr(event, "value") or event.end_mark.line != event.start_mark.line:
             return line, column
         return line, column + offset + (event.style in ("'", '"'))
@@ -176,8 +175,3 @@ def parse(text: str, path: object = "<text>") -> Document:
     document = Document(str(path), text)
     _ = document.data
     return document
-
-
-def position(event: Any) -> tuple[int, int]:
-    """Line and column, from 1, of the start of a parser event."""
-    return event.start_mark.line + 1, event.start_mark.column + 1

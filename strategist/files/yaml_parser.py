@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, NoReturn, cast
 import yaml
 
 from strategist.errors import FileError
-from strategist.files.yaml_file import MAX_BYTES, position
 
 MAX_DEPTH, MAX_NODES = 32, 20_000
 MAX_SHOWN_CHARACTERS = 60
@@ -38,15 +37,25 @@ class Node(NamedTuple):
     key: Any
     children: Any
 
+    @property
+    def position(self) -> tuple[int, int]:
+        """Line and column of the value, from 1."""
+        return _position(self.event)
 
-def read(text: str, path: object) -> tuple[Any, Node]:
+    @property
+    def key_position(self) -> tuple[int, int]:
+        """Line and column of the key; of the value if there is no key."""
+        return _position(self.key or self.event)
+
+
+def read(text: str, path: object, max_bytes: int) -> tuple[Any, Node]:
     """Plain data in ``text``, and the node of its root; ``path`` names it in errors.
 
     Raises:
         FileError: not YAML, or not within the subset; with line and column.
     """
-    if len(text) > MAX_BYTES or len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise FileError(path, f"is larger than {MAX_BYTES // 1024} KiB; name another file")
+    if len(text) > max_bytes or len(text.encode("utf-8", "replace")) > max_bytes:
+        raise FileError(path, f"is larger than {max_bytes // 1024} KiB; name another file")
     if match := _NOT_PORTABLE.search(text):
         raise FileError(
             path, f"{match.group()!a} is not the same to every reader: remove it", *_line_and_column(text, match.start())
@@ -199,9 +208,13 @@ class _Reader:
             self.reject(event, "a space is needed before a comment: add it")
 
     def reject(self, event: Any, message: str) -> NoReturn:
-        raise FileError(self.path, message, *position(event))
+        raise FileError(self.path, message, *_position(event))
 
 
 def _line_and_column(text: str, index: int) -> tuple[int, int]:
     """Line and column, from 1, of a character."""
     return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
+
+
+def _position(event: Any) -> tuple[int, int]:
+    return event.start_mark.line + 1, event.start_mark.column + 1
