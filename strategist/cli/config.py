@@ -18,13 +18,13 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the configuration; errors in a file are errors here, for any command."""
-    found = configuration()
+    configured = configuration()
     if options.json:
-        render.show_json(found)
+        render.show_json(configured)
         return 0
     from strategist.report.configuration import configuration_report
 
-    render.show(configuration_report(found))
+    render.show(configuration_report(configured))
     return 0
 
 

@@ -108,16 +108,16 @@ def _parallelize_over_tp(layer: MixtureOfExperts, plan: Plan, mesh: DeviceMesh) 
     """Applies tensor parallelism to a mixture: the router is replicated. Shared experts are replicated with ``etp`` 1, where tp
     splits the tokens; otherwise they are split like routed ones.
     """
-    between = Shard(1) if plan.candidate.knobs.sequence_parallel else Replicate()
+    residual_placement = Shard(1) if plan.candidate.knobs.sequence_parallel else Replicate()
     router = layer.router
     for name, parameter in list(router.named_parameters(recurse=False)):
         router.register_parameter(name, nn.Parameter(distribute_tensor(parameter, mesh, [Replicate()])))
     if plan.candidate.layout.etp == 1:
-        styles: dict[str, ParallelStyle] = {"": _sequence_split(between)}
+        styles: dict[str, ParallelStyle] = {"": _sequence_split(residual_placement)}
         if layer.shared is not None:
             styles["shared"] = ShardedTokens()
     else:
-        styles = {"": ReplicatedTokens(between)}
+        styles = {"": ReplicatedTokens(residual_placement)}
         if layer.shared is not None:
             styles |= {
                 "shared": ReplicatedInput(),
@@ -129,14 +129,14 @@ def _parallelize_over_tp(layer: MixtureOfExperts, plan: Plan, mesh: DeviceMesh) 
         parallelize_module(layer.get_submodule(name), mesh, style)
 
 
-def _sequence_split(between: Placement) -> ParallelStyle:
+def _sequence_split(residual_placement: Placement) -> ParallelStyle:
     """Gives each rank of tp a part of every sequence, as sequence parallelism does already."""
     return PrepareModuleInputOutput(
-        input_layouts=(between,),
+        input_layouts=(residual_placement,),
         desired_input_layouts=(Shard(1),),
         use_local_input=True,
         output_layouts=(Shard(1),),
-        desired_output_layouts=(between,),
+        desired_output_layouts=(residual_placement,),
         use_local_output=True,
     )
 
@@ -144,18 +144,20 @@ def _sequence_split(between: Placement) -> ParallelStyle:
 class ReplicatedTokens(ParallelStyle):
     """Gives each rank of tp all tokens; its outputs are partial sums, and so are the gradients of its inputs."""
 
-    def __init__(self, between: Placement) -> None:
-        self.between = between
+    def __init__(self, residual_placement: Placement) -> None:
+        self.residual_placement = residual_placement
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         def before(_module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Tensor]:
             x = arguments[0]
-            x = x if isinstance(x, DTensor) else DTensor.from_local(x, device_mesh, [self.between], run_check=False)
+            x = x if isinstance(x, DTensor) else DTensor.from_local(x, device_mesh, [self.residual_placement], run_check=False)
             return (x.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()]),)
 
         def after(_module: nn.Module, _arguments: tuple[Any, ...], y: Tensor) -> Tensor:
             return (
-                DTensor.from_local(y, device_mesh, [Partial()], run_check=False).redistribute(placements=[self.between]).to_local()
+                DTensor.from_local(y, device_mesh, [Partial()], run_check=False)
+                .redistribute(placements=[self.residual_placement])
+                .to_local()
             )
 
         module.register_forward_pre_hook(before)
