@@ -33,9 +33,8 @@ def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, k
     parallelize_module(model, mesh, _head_styles(model.stage_spec, residual_placement, knobs))
     model.tie()
     for layer in model.layers.values():
-        styles = _attention_styles(shape, residual_placement) | _feed_forward_styles(
-            layer.get_submodule("feed_forward"), residual_placement
-        )
+        feed_forward = layer.get_submodule("feed_forward")
+        styles = _attention_styles(shape, residual_placement) | _feed_forward_styles(feed_forward, residual_placement)
         if knobs.sequence_parallel:
             styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
         parallelize_module(layer, mesh, styles)
