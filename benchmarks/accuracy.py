@@ -60,7 +60,7 @@ def reliability_table(found: Accuracy) -> str:
     """How many runs ran, by the probability that they fit."""
     cells = (
         (f"{item.low:.0%} to {item.high:.0%}", f"{item.rows:,}", _share(item.ran), _share(item.by_source))
-        for item in reliability(found.judged)
+        for item in reliability(found.priced_cases)
     )
     return table(("probability", "rows", "ran", "mean of sources"), cells)
 
@@ -74,9 +74,9 @@ STALLED = (
 
 def stalled_table(found: Accuracy) -> str:
     """Figures of the sources in which steps stalled, and of all rows, without the rows that did."""
-    groups = {source.name: [item for item in found.judged if item.case.row.file == source.name] for source in found.sources}
+    groups = {source.name: [item for item in found.priced_cases if item.case.row.file == source.name] for source in found.sources}
     rows = []
-    for name, judged in (*groups.items(), ("**all, by rows**", found.judged)):
+    for name, judged in (*groups.items(), ("**all, by rows**", found.priced_cases)):
         before, kept = figures(name, judged), figures(name, without_stalled(judged))
         if stalled := before.step_time_rows - kept.step_time_rows:
             errors = (kept.step_time_median_ape, kept.top1_regret, kept.top1_regret_worst)
@@ -111,7 +111,7 @@ def markdown(found: Accuracy) -> str:
     blocks += ["## Probability that a run fits", prose(RELIABILITY), reliability_table(found)]
     skipped = ((f"{rows:,}", reason) for reason, rows in overall.skipped.items())
     blocks += ["## Skipped", table(("rows", "since"), skipped)]
-    missed = (f"{prose(miss_words(miss))} ({row_reference(miss)})" for miss in worst(found.judged, WORST_ROWS))
+    missed = (f"{prose(miss_words(miss))} ({row_reference(miss)})" for miss in worst(found.priced_cases, WORST_ROWS))
     return page(*blocks, "## Missed most", bullets(missed))
 
 

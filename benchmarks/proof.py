@@ -85,7 +85,7 @@ def measured() -> Iterator[Row]:
         yield Row(
             name=f"tiny on 4 CPUs, {name}",
             predicted=plan.estimate.memory.allocated,
-            simulated=float(shown.fullest.peak_memory_bytes),
+            simulated=float(shown.peak_rank.peak_memory_bytes),
             truth=float(max(measurement.peak_memory_bytes)),
             source="measured, gloo",
         )

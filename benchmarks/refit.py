@@ -114,7 +114,7 @@ def _table(name: str, found: Sequence[HeldOutErrors]) -> str:
     ]
     means = [_percent(mean_error(found, error)) for error in ERRORS]
     covered = _percent(mean_error(found, "covered"))
-    rows.append(("**mean**", "", *means, "", covered, "", _percent(mean_error(found, "memory_error", least_rows=5))))
+    rows.append(("**mean**", "", *means, "", covered, "", _percent(mean_error(found, "memory_error", min_rows=5))))
     return table((f"{name}, left out", *TITLES), rows)
 
 

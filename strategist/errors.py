@@ -9,8 +9,8 @@ class StrategistError(Exception):
 
     code: str = "invalid_value"
     """Stable code of the kind of error; agents receive the same code."""
-    place: str = ""
-    """Place of the value in a document, such as ``Plan.model.layers``; empty where no document was read."""
+    field_path: str = ""
+    """Path of the value in a document, such as ``Plan.model.layers``; empty where no document was read."""
 
 
 class InputError(StrategistError):

@@ -13,7 +13,7 @@ from strategist_runtime.compat import context as compat_context
 from strategist_runtime.model.attention import Core
 from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.model.decoder import Decoder, StageSpec
-from strategist_runtime.model.experts import Home
+from strategist_runtime.model.experts import Combine
 from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.weights.seeded import materialise
 from torch import Tensor, nn
@@ -145,7 +145,7 @@ def experts(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
         routed = layer.feed_forward.experts
         for name, parameter in list(routed.named_parameters()):
             routed.register_parameter(name, nn.Parameter(distribute_tensor(parameter, dealt["ep"], [Shard(0)])))
-        layer.feed_forward.exchange = partial(exchanged, dealt.get_group("ep"))
+        layer.feed_forward.dispatch = partial(exchanged, dealt.get_group("ep"))
         layer.feed_forward.router.balance_loss = shape.moe.balance_coefficient
         fully_shard(routed, mesh=dealt["whole"])
         fully_shard(layer, mesh=mesh)
@@ -171,7 +171,7 @@ def experts(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
     return step
 
 
-def exchanged(group: dist.ProcessGroup, rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
+def exchanged(group: dist.ProcessGroup, rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Combine]:
     """Rows by expert to where the experts are, by source there, then by expert; and the way back."""
     ranks, coming = group.size(), torch.empty_like(counts)
     dist.all_to_all_single(coming, counts, group=group)

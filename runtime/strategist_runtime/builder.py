@@ -10,7 +10,7 @@ from strategist.contract.plan import Plan
 from strategist_runtime.compat.compiler import overlap_tensor_parallel
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Decoder, ParallelizableModel, StageSpec
-from strategist_runtime.model.lora import RowsOf
+from strategist_runtime.model.lora import ReadRows
 from strategist_runtime.parallel.experts import apply_expert_parallel
 from strategist_runtime.parallel.tensor import apply_tensor_parallel
 from strategist_runtime.weights.seeded import materialise, seeded_rows
@@ -29,7 +29,7 @@ class ModelBuilder(Protocol):
     def fill(self, model: Any, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
         """Allocates the parameters on ``device`` and sets their initial values."""
 
-    def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
+    def rows_of(self, plan: Plan, settings: TrialSettings) -> ReadRows:
         """A function that returns whole rows of a matrix, for quantisation by row."""
 
 
@@ -52,7 +52,7 @@ class NativeModelBuilder:
         compute_device = torch.device(plan.cluster.device.kind)
         materialise(model, plan.model, plan.workload.seq_len, settings.seed, device, settings.weights, compute_device)
 
-    def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
+    def rows_of(self, plan: Plan, settings: TrialSettings) -> ReadRows:
         return rows_of(settings.weights, plan.model) or partial(seeded_rows, settings.seed, plan.model)
 
 

@@ -16,7 +16,7 @@ from strategist_runtime.model import lora
 from strategist_runtime.model.decoder import Decoder, ParallelizableModel, StageSpec
 from strategist_runtime.parallel import data_parallel, streaming
 from strategist_runtime.parallel.activation_offload import OffloadBuffers, offload_activations, unpack
-from strategist_runtime.parallel.context import Context
+from strategist_runtime.parallel.context import ContextParallel
 from strategist_runtime.parallel.pipeline import stage_specs
 from strategist_runtime.precision import forward_context, model_dtype, store
 
@@ -26,7 +26,7 @@ def parallelize(
     settings: TrialSettings,
     meshes: Meshes,
     device: torch.device,
-    context: Context | None = None,
+    context: ContextParallel | None = None,
     builder: ModelBuilder | None = None,
 ) -> tuple[nn.Module, ...]:
     """The stages of this rank, first to last; the whole model without a pipeline. DDP is applied last, since it needs the weights.
@@ -52,7 +52,7 @@ def _part(
     stage_spec: StageSpec,
     meshes: Meshes,
     device: torch.device,
-    context: Context | None,
+    context: ContextParallel | None,
 ) -> ParallelizableModel:
     """Meta build, tensor and context parallelism, adapters, recomputation, compilation, FSDP2, weights.
 
@@ -67,7 +67,7 @@ def _part(
         torchao.convert_linears(_native(model).layers, plan.candidate.knobs)
     builder.split(model, meshes, plan)
     if context is not None:
-        context.share(_native(model))
+        context.parallelize_attention(_native(model))
     has_adapters, quantised = plan.workload.train != "full", plan.workload.train == "qlora"
     if has_adapters:
         lora.freeze(model, model_dtype(plan))
@@ -80,7 +80,7 @@ def _part(
         compile_layers(model, plan.candidate, device)
     if meshes.data is not None:
         data_parallel.shard(model, plan, meshes.data, meshes.expert_data)
-    model.arithmetic = partial(forward_context, plan, device)
+    model.forward_context = partial(forward_context, plan, device)
     offloaded = plan.candidate.knobs.offload == "all"
     parameter_device = torch.device("cpu") if offloaded else device
     builder.fill(model, plan, settings, parameter_device)
@@ -102,7 +102,7 @@ def _native(model: ParallelizableModel) -> Decoder:
 
 def _compute_on(model: Decoder, device: torch.device) -> None:
     """Moves a model's metadata and buffers to the device of the computation; its parameters stay in host memory."""
-    model.metadata_builder = model.metadata_builder.on(device)
+    model.metadata_builder = model.metadata_builder.to(device)
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
             setattr(module, name, buffer.to(device))

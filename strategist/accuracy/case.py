@@ -7,23 +7,23 @@ from strategist.accuracy.row_cluster import cluster_of
 from strategist.accuracy.row_model import shape_of
 from strategist.accuracy.row_setup import Batch, batch_of, knobs_of, layout_of, workload_of
 from strategist.accuracy.row_stack import stack_of
-from strategist.accuracy.skip_reason import Skip, Skipped
+from strategist.accuracy.skip_reason import Skipped, SkipReason
 from strategist.accuracy.text_columns import (
     ALLOCATED,
     ANALYTIC,
-    COUNTS_RECOMPUTATION,
-    FLAGS,
     HARDWARE_FLOPS,
+    HARDWARE_FLOPS_STACKS,
     INT8_BASE,
-    LAST_STAGE,
-    NO_BENCHMARK,
-    OTHER_TECHNIQUES,
+    MEMORY_LAST_STAGE,
+    MEMORY_RANK,
+    MEMORY_STAGE,
+    NOT_A_BENCHMARK,
     PROCESS,
-    RANK,
     RESERVED,
-    STAGE,
-    number,
-    plain,
+    UNRELIABLE,
+    UNSUPPORTED_TECHNIQUES,
+    last_number,
+    without_parentheses,
 )
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate
@@ -64,20 +64,20 @@ class Case:
     @property
     def fits_times(self) -> bool:
         """Whether calibrations may be fitted to its time: there is one, and its source calls it a benchmark."""
-        return bool(self.step_seconds) and not NO_BENCHMARK.search(self.row.notes)
+        return bool(self.step_seconds) and not NOT_A_BENCHMARK.search(self.row.notes)
 
     @property
     def sweep(self) -> tuple[str, ...]:
         """Key of the row's sweep: source, model, device, number of devices, sequence length, global batch and training mode."""
-        work = self.workload
+        workload = self.workload
         parts = (
             self.row.file,
             self.row.model,
             self.cluster.device.name,
             self.cluster.devices,
-            work.seq_len,
-            work.global_batch,
-            work.train,
+            workload.seq_len,
+            workload.global_batch,
+            workload.train,
         )
         return tuple(map(str, parts))
 
@@ -93,12 +93,12 @@ def case_of(row: Row) -> Case:
     Raises:
         Skipped: the row cannot be priced; with the reason.
     """
-    if FLAGS.search(row.notes):
-        raise Skipped(Skip.FLAGGED)
-    if OTHER_TECHNIQUES.search(f"{row.row_id} ; {row.model} ; {plain(row.notes)}"):
-        raise Skipped(Skip.OTHER_TECHNIQUE)
+    if UNRELIABLE.search(row.notes):
+        raise Skipped(SkipReason.FLAGGED)
+    if UNSUPPORTED_TECHNIQUES.search(f"{row.row_id} ; {row.model} ; {without_parentheses(row.notes)}"):
+        raise Skipped(SkipReason.OTHER_TECHNIQUE)
     if row.precision in UNSUPPORTED_PRECISIONS or INT8_BASE.search(row.notes):
-        raise Skipped(Skip.OTHER_ARITHMETIC)
+        raise Skipped(SkipReason.OTHER_ARITHMETIC)
     model, cluster = shape_of(row), cluster_of(row)
     layout = layout_of(row, cluster.devices)
     batch = batch_of(row, layout, cluster.devices)
@@ -109,7 +109,7 @@ def case_of(row: Row) -> Case:
     memory = None if row.peak_mem_gib is None or stage == "between" else row.peak_mem_gib * GIB
     oom = None if row.oom is None or ANALYTIC.search(row.notes) else bool(row.oom)
     if seconds is None and memory is None and row.oom is None:
-        raise Skipped(Skip.MEASURED_NOTHING)
+        raise Skipped(SkipReason.MEASURED_NOTHING)
     return Case(
         row=row,
         model=model,
@@ -127,18 +127,18 @@ def case_of(row: Row) -> Case:
     )
 
 
-def _stage(row: Row, stages: int, devices: int, usual: str) -> str:
+def _stage(row: Row, stages: int, devices: int, default: str) -> str:
     """The pipeline stage whose memory is published: ``first``, ``last``, ``between`` or ``fullest``. Ranks are ordered by stage.
     If the row does not state the stage, it is the one that the framework logs.
     """
-    at = number(STAGE, row.notes)
-    if at is None and (rank := number(RANK, row.notes)) is not None:
-        at = rank * stages // devices
-    if stages == 1 or (at is None and not LAST_STAGE.search(row.notes)):
-        return "fullest" if stages == 1 else usual
-    if at is None or at == stages - 1:
+    stage = last_number(MEMORY_STAGE, row.notes)
+    if stage is None and (rank := last_number(MEMORY_RANK, row.notes)) is not None:
+        stage = rank * stages // devices
+    if stages == 1 or (stage is None and not MEMORY_LAST_STAGE.search(row.notes)):
+        return "fullest" if stages == 1 else default
+    if stage is None or stage == stages - 1:
         return "last"
-    return "first" if at == 0 else "between"
+    return "first" if stage == 0 else "between"
 
 
 def _reserved(row: Row) -> bool:
@@ -167,6 +167,6 @@ def _seconds(row: Row, model: ModelShape, workload: Workload, cluster: Cluster, 
         return flops / (row.mfu * cluster.device.peak(workload.precision) * cluster.devices)
     if not row.tflops_per_gpu:
         return None
-    counted = stack.name in COUNTS_RECOMPUTATION or HARDWARE_FLOPS.search(row.notes)
-    again = 4 / 3 if row.ac_mode == "full" and counted else 1.0
-    return again * flops / (row.tflops_per_gpu * 1e12 * cluster.devices)
+    includes_recomputation = stack.name in HARDWARE_FLOPS_STACKS or HARDWARE_FLOPS.search(row.notes)
+    recompute_factor = 4 / 3 if row.ac_mode == "full" and includes_recomputation else 1.0
+    return recompute_factor * flops / (row.tflops_per_gpu * 1e12 * cluster.devices)

@@ -30,8 +30,8 @@ class CaseColumns:
 
     def take(self, index: Iterable[int]) -> "CaseColumns":
         """The cases at these positions."""
-        places = list(index)
-        return CaseColumns(cases=tuple(self.cases[at] for at in places), inputs=take(self.inputs, places))
+        positions = list(index)
+        return CaseColumns(cases=tuple(self.cases[position] for position in positions), inputs=take(self.inputs, positions))
 
     def seconds(self, calibration: Calibration) -> Floats:
         """Predicted seconds of the steps by one calibration; link rates are those of the profiles."""
@@ -39,13 +39,13 @@ class CaseColumns:
 
     def seconds_by(self, fits: Shipped) -> Floats:
         """Predicted seconds, each by the calibration of its stack."""
-        found = np.zeros(len(self.cases))
+        seconds = np.zeros(len(self.cases))
         names = np.array([case.stack.name for case in self.cases])
         for name in set(names.tolist()):
-            at = np.flatnonzero(names == name)
-            own = self.take(at.tolist())
-            found[at] = own.seconds(calibration_for(own.cases[0].stack, fits))
-        return found
+            positions = np.flatnonzero(names == name)
+            stack_cases = self.take(positions.tolist())
+            seconds[positions] = stack_cases.seconds(calibration_for(stack_cases.cases[0].stack, fits))
+        return seconds
 
 
 def columns_of(cases: Sequence[Case]) -> CaseColumns:

@@ -19,14 +19,14 @@ def observation(case: Case) -> Observation:
     )
 
 
-def comparable_memory_bytes(priced: Priced, case: Case, at: int) -> float:
+def comparable_memory_bytes(priced: Priced, case: Case, row: int) -> float:
     """Predicted bytes of the stage whose memory is published: allocated, or reserved by the allocator, which caches no more than
     the device has; of a process with what no program can use of the device, and with all communicators.
     """
     columns = priced.memory if case.stage == "fullest" else priced.first_stage if case.stage == "first" else priced.last_stage
-    parts = MemoryParts(**{name: float(part[at]) for name, part in columns.items()})
+    parts = MemoryParts(**{name: float(part[row]) for name, part in columns.items()})
     if not case.reserved:
         return parts.allocated
     device, reserved = case.cluster.device, max(parts.total, min(parts.reserved, priced.capacity_bytes))
-    context = device.memory_bytes - device.usable_memory_bytes + float(priced.communicator_bytes[at])
+    context = device.memory_bytes - device.usable_memory_bytes + float(priced.communicator_bytes[row])
     return min(reserved + context, max(reserved, float(device.memory_bytes))) if case.process else reserved

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategist.accuracy.case import Case
+from strategist.accuracy.grouping import grouped
 
 Floats = NDArray[np.float64]
 MIN_RANKED_LAYOUTS = 3
@@ -93,29 +94,29 @@ class Figures:
     interval_coverage: float | None = None
 
 
-def figures(name: str, judged: Sequence[PricedCase], skipped: dict[str, int] | None = None) -> Figures:
+def figures(name: str, priced_cases: Sequence[PricedCase], skipped: dict[str, int] | None = None) -> Figures:
     """All metrics of a group of rows."""
-    times = np.array([item.time_error for item in judged if item.time_error is not None])
-    memory = np.array([item.memory_error for item in judged if item.memory_error is not None])
-    orders = [order for sweep in sweeps(judged) if (order := spearman(sweep)) is not None]
-    regrets = [lost for sweep in sweeps(judged) if (lost := regret(sweep)) is not None]
-    covered = [
+    times = np.array([item.time_error for item in priced_cases if item.time_error is not None])
+    memory = np.array([item.memory_error for item in priced_cases if item.memory_error is not None])
+    orders = [order for sweep in sweeps(priced_cases) if (order := spearman(sweep)) is not None]
+    regrets = [slowdown for sweep in sweeps(priced_cases) if (slowdown := regret(sweep)) is not None]
+    in_interval = [
         item.interval[0] <= item.case.step_seconds <= item.interval[1]
-        for item in judged
+        for item in priced_cases
         if item.interval and item.case.step_seconds
     ]
-    confusion = _confusion(judged)
+    confusion = _confusion(priced_cases)
     return Figures(
         name=name,
-        rows_used=len(judged),
+        rows_used=len(priced_cases),
         rows_skipped=sum((skipped or {}).values()),
         skipped=skipped or {},
         step_time_rows=len(times),
         step_time_mape=_mean(np.abs(times)),
-        step_time_median_ape=_median(np.abs(times)),
+        step_time_median_ape=median_or_none(np.abs(times)),
         step_time_bias=_mean(times),
         spearman=_mean(np.array(orders)),
-        top1_regret=_median(np.array(regrets)),
+        top1_regret=median_or_none(np.array(regrets)),
         top1_regret_worst=max(regrets, default=None),
         sweeps=len(regrets),
         ranked_sweeps=len(orders),
@@ -123,16 +124,14 @@ def figures(name: str, judged: Sequence[PricedCase], skipped: dict[str, int] | N
         peak_memory_mape=_mean(np.abs(memory)),
         oom_f1=confusion.f1,
         oom_confusion=confusion,
-        interval_rows=len(covered),
-        interval_coverage=sum(covered) / len(covered) if covered else None,
+        interval_rows=len(in_interval),
+        interval_coverage=sum(in_interval) / len(in_interval) if in_interval else None,
     )
 
 
-def sweeps(judged: Sequence[PricedCase]) -> list[list[PricedCase]]:
+def sweeps(priced_cases: Sequence[PricedCase]) -> list[list[PricedCase]]:
     """Groups of rows that differ in their layout only; groups of a single row are left out."""
-    groups: dict[tuple[str, ...], list[PricedCase]] = {}
-    for item in judged:
-        groups.setdefault(item.case.sweep, []).append(item)
+    groups = grouped(priced_cases, lambda item: item.case.sweep)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -175,34 +174,31 @@ def regret(sweep: Sequence[PricedCase]) -> float | None:
 
 def _layouts(sweep: Sequence[PricedCase]) -> list[_Layout]:
     """The layouts of the sweep that ran."""
-    runs: dict[str, list[PricedCase]] = {}
-    for item in sweep:
-        if item.case.step_seconds:
-            runs.setdefault(item.case.layout, []).append(item)
+    runs = grouped((item for item in sweep if item.case.step_seconds), lambda item: item.case.layout)
     return [
         _Layout(
-            published_seconds=float(np.median([item.case.step_seconds for item in own if item.case.step_seconds])),
-            predicted_seconds=float(np.median([item.step_seconds for item in own])),
-            fits=any(item.fits for item in own),
+            published_seconds=float(np.median([item.case.step_seconds for item in layout_runs if item.case.step_seconds])),
+            predicted_seconds=float(np.median([item.step_seconds for item in layout_runs])),
+            fits=any(item.fits for item in layout_runs),
         )
-        for own in runs.values()
+        for layout_runs in runs.values()
     ]
 
 
-def _confusion(judged: Sequence[PricedCase]) -> Confusion:
+def _confusion(priced_cases: Sequence[PricedCase]) -> Confusion:
     return Confusion(
-        hits=sum(item.case.oom is True and not item.fits for item in judged),
-        false_alarms=sum(item.case.oom is False and not item.fits for item in judged),
-        misses=sum(item.case.oom is True and item.fits for item in judged),
-        passes=sum(item.case.oom is False and item.fits for item in judged),
+        hits=sum(item.case.oom is True and not item.fits for item in priced_cases),
+        false_alarms=sum(item.case.oom is False and not item.fits for item in priced_cases),
+        misses=sum(item.case.oom is True and item.fits for item in priced_cases),
+        passes=sum(item.case.oom is False and item.fits for item in priced_cases),
     )
 
 
 def _ranks(values: Floats) -> Floats:
     """Ranks of the values; equal values share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    means: Floats = ends - (counts - 1) / 2
+    last_ranks = np.cumsum(counts)
+    means: Floats = last_ranks - (counts - 1) / 2
     return means[inverse]
 
 
@@ -210,5 +206,6 @@ def _mean(values: Floats) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def _median(values: Floats) -> float | None:
+def median_or_none(values: Floats) -> float | None:
+    """The median; None without values."""
     return float(np.median(values)) if values.size else None

@@ -8,6 +8,7 @@ import numpy as np
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.case_observation import observation
+from strategist.accuracy.grouping import grouped
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import TRIAL_FACTORS, fitted
 from strategist.cost.observation import Observation, tables
@@ -39,35 +40,34 @@ def few_shot_errors(cases: Sequence[Case], *, shots: Sequence[int] = CALIBRATION
 
     The prior is neutral, because shipped calibrations were fitted to these very rows.
     """
-    groups: dict[tuple[str, str, str], list[Case]] = {}
-    for case in cases:
-        if case.step_seconds:
-            groups.setdefault((case.row.file, case.cluster.device.name, case.stack.name), []).append(case)
-    large = {key: members for key, members in groups.items() if len(members) >= max(shots) + MIN_TEST_ROWS}
-    return tuple(_replayed(*key, members, shots, seed) for key, members in sorted(large.items()))
+    timed = (case for case in cases if case.step_seconds)
+    groups = grouped(timed, lambda case: (case.row.file, case.cluster.device.name, case.stack.name))
+    testable = {key: members for key, members in groups.items() if len(members) >= max(shots) + MIN_TEST_ROWS}
+    return tuple(_group_errors(*key, members, shots, seed) for key, members in sorted(testable.items()))
 
 
-def _replayed(source: str, device: str, stack: str, cases: list[Case], shots: Sequence[int], seed: int) -> FewShotErrors:
-    drawn = random.Random(seed).sample([observation(case) for case in cases], len(cases))
-    rest = drawn[max(shots) :]
+def _group_errors(source: str, device: str, stack: str, cases: list[Case], shots: Sequence[int], seed: int) -> FewShotErrors:
+    shuffled = random.Random(seed).sample([observation(case) for case in cases], len(cases))
+    test_rows = shuffled[max(shots) :]
     errors = {
-        count: _errors(rest, fitted(drawn[:count], NEUTRAL, TRIAL_FACTORS).calibration if count else NEUTRAL) for count in shots
+        count: _errors(test_rows, fitted(shuffled[:count], NEUTRAL, TRIAL_FACTORS).calibration if count else NEUTRAL)
+        for count in shots
     }
     return FewShotErrors(
         source=source,
         device=device,
         stack=stack,
         rows=len(cases),
-        mape={count: float(found.mean()) for count, found in errors.items()},
-        median_ape={count: float(np.median(found)) for count, found in errors.items()},
+        mape={count: float(absolute_errors.mean()) for count, absolute_errors in errors.items()},
+        median_ape={count: float(np.median(absolute_errors)) for count, absolute_errors in errors.items()},
     )
 
 
-def _errors(rest: Sequence[Observation], calibration: Calibration) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _errors(test_rows: Sequence[Observation], calibration: Calibration) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Absolute relative errors of the step times; the remaining rows are the same for every calibration."""
-    found = np.zeros(len(rest))
-    for group in tables(rest):
+    errors = np.zeros(len(test_rows))
+    for group in tables(test_rows):
         seconds = group.step(calibration).seconds
-        for at, index in enumerate(group.members):
-            found[index] = abs(float(seconds[at]) / (rest[index].step_seconds or 1.0) - 1)
-    return found
+        for row, index in enumerate(group.members):
+            errors[index] = abs(float(seconds[row]) / (test_rows[index].step_seconds or 1.0) - 1)
+    return errors

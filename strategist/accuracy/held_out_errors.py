@@ -8,7 +8,8 @@ import numpy as np
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.case_columns import CaseColumns
-from strategist.accuracy.error_metrics import PricedCase
+from strategist.accuracy.error_metrics import PricedCase, median_or_none
+from strategist.accuracy.grouping import grouped
 from strategist.accuracy.refit import refit
 from strategist.cost.calibration import Calibration
 from strategist.cost.layer_flops import model_flops_per_token
@@ -72,21 +73,21 @@ def device_of(case: Case) -> str:
 
 
 def held_out_step_seconds(
-    columns: CaseColumns, group: Callable[[Case], str], whole: Sequence[FittedTo], name: str
+    columns: CaseColumns, group: Callable[[Case], str], fits_to_all: Sequence[FittedTo], name: str
 ) -> dict[int, float]:
     """Step seconds of one group by factors fitted to all other rows, by row position; the search begins at the factors of
-    ``whole``.
+    ``fits_to_all``.
     """
-    start: dict[str, Calibration] = {item.stack: item.calibration for item in whole}
-    own, others = places_of(columns.cases, group, name)
-    fits = Shipped(source=f"without {name}", fits=refit(columns.take(others), start))
-    return dict(zip(own, columns.take(own).seconds_by(fits).tolist(), strict=True))
+    start: dict[str, Calibration] = {item.stack: item.calibration for item in fits_to_all}
+    group_rows, other_rows = split_positions(columns.cases, group, name)
+    fits = Shipped(source=f"without {name}", fits=refit(columns.take(other_rows), start))
+    return dict(zip(group_rows, columns.take(group_rows).seconds_by(fits).tolist(), strict=True))
 
 
-def places_of(cases: Sequence[Case], group: Callable[[Case], str], name: str) -> tuple[list[int], list[int]]:
+def split_positions(cases: Sequence[Case], group: Callable[[Case], str], name: str) -> tuple[list[int], list[int]]:
     """Positions of the rows of one group, and of all other rows."""
-    own = [at for at, case in enumerate(cases) if group(case) == name]
-    return own, sorted(set(range(len(cases))) - set(own))
+    group_rows = [position for position, case in enumerate(cases) if group(case) == name]
+    return group_rows, sorted(set(range(len(cases))) - set(group_rows))
 
 
 def rule_of_thumb_seconds(case: Case) -> float:
@@ -96,82 +97,78 @@ def rule_of_thumb_seconds(case: Case) -> float:
     return flops / (RULE_MFU * case.cluster.peak("bf16" if "bf16" in peaks else "fp16"))
 
 
-def step_ranges(judged: Sequence[PricedCase]) -> dict[str, tuple[float, float]]:
+def step_ranges(priced_cases: Sequence[PricedCase]) -> dict[str, tuple[float, float]]:
     """Quantiles ``INTERVAL_QUANTILES`` of measured over predicted step time: of all benchmarks, and of each family with
     ``MIN_SOURCES``.
     """
-    timed = [item for item in judged if item.case.fits_times and item.case.step_seconds]
-    families = grouped(timed, lambda case: family_name(case.stack.family))
-    known = {name: own for name, own in families.items() if len(grouped(own, file_of)) >= MIN_SOURCES}
-    return {name: _step_range(own) for name, own in {ANY_STACK: timed, **known}.items()}
+    timed = [item for item in priced_cases if item.case.fits_times and item.case.step_seconds]
+    families = by_group(timed, lambda case: family_name(case.stack.family))
+    known_families = {
+        name: family_cases for name, family_cases in families.items() if len(by_group(family_cases, file_of)) >= MIN_SOURCES
+    }
+    return {name: _step_range(family_cases) for name, family_cases in {ANY_STACK: timed, **known_families}.items()}
 
 
-def _step_range(judged: Sequence[PricedCase]) -> tuple[float, float]:
+def _step_range(priced_cases: Sequence[PricedCase]) -> tuple[float, float]:
     """The quantiles of these rows; each source has the same weight."""
-    errors = [[_ratio(item) for item in own] for own in grouped(judged, file_of).values()]
-    values = np.concatenate([np.array(own) for own in errors])
-    weights = np.concatenate([np.full(len(own), 1 / len(own)) for own in errors])
+    errors = [[_ratio(item) for item in source_cases] for source_cases in by_group(priced_cases, file_of).values()]
+    values = np.concatenate([np.array(source_cases) for source_cases in errors])
+    weights = np.concatenate([np.full(len(source_cases), 1 / len(source_cases)) for source_cases in errors])
     order = np.argsort(values)
     shares = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
     low, high = np.interp(INTERVAL_QUANTILES, shares, values[order])
     return exp(float(low)), exp(float(high))
 
 
-def with_intervals(judged: Sequence[PricedCase], fits: Shipped) -> list[PricedCase]:
+def with_intervals(priced_cases: Sequence[PricedCase], fits: Shipped) -> list[PricedCase]:
     """The predictions with intervals from the step ranges of ``fits``."""
-    ranges = {item.case.stack: calibration_for(item.case.stack, fits).step_range for item in judged}
+    ranges = {item.case.stack: calibration_for(item.case.stack, fits).step_range for item in priced_cases}
     return [
         replace(item, interval=(low * item.step_seconds, high * item.step_seconds))
-        for item in judged
+        for item in priced_cases
         for low, high in (ranges[item.case.stack],)
     ]
 
 
 def held_out_errors(
-    judged: Sequence[PricedCase], seen: Sequence[PricedCase], group: Callable[[Case], str]
+    priced_cases: Sequence[PricedCase], fitted_cases: Sequence[PricedCase], group: Callable[[Case], str]
 ) -> tuple[HeldOutErrors, ...]:
-    """Errors by group of held-out rows, beside those of the same rows by fits that have ``seen`` them."""
-    before = {id(item.case): item for item in seen}
+    """Errors by group of held-out rows; ``fitted_cases`` are the same rows, priced by fits that used them."""
+    fitted_by_case = {id(item.case): item for item in fitted_cases}
     return tuple(
-        _figures(name, own, [before[id(item.case)] for item in own]) for name, own in sorted(grouped(judged, group).items())
+        _figures(name, group_cases, [fitted_by_case[id(item.case)] for item in group_cases])
+        for name, group_cases in sorted(by_group(priced_cases, group).items())
     )
 
 
-def mean_error(found: Sequence[HeldOutErrors], name: str = "error", *, least_rows: int = 8) -> float:
-    """Mean of one of the errors over the groups with at least ``least_rows`` rows."""
+def mean_error(errors: Sequence[HeldOutErrors], name: str = "error", *, min_rows: int = 8) -> float:
+    """Mean of one of the errors over the groups with at least ``min_rows`` rows."""
     rows = "memory_rows" if name == "memory_error" else "timed_rows"
-    return float(np.mean([getattr(item, name) for item in found if getattr(item, rows) >= least_rows]))
+    return float(np.mean([getattr(item, name) for item in errors if getattr(item, rows) >= min_rows]))
 
 
-def grouped(judged: Sequence[PricedCase], group: Callable[[Case], str]) -> dict[str, list[PricedCase]]:
+def by_group(priced_cases: Sequence[PricedCase], group: Callable[[Case], str]) -> dict[str, list[PricedCase]]:
     """Predictions by the group of their row."""
-    found: dict[str, list[PricedCase]] = {}
-    for item in judged:
-        found.setdefault(group(item.case), []).append(item)
-    return found
+    return grouped(priced_cases, lambda item: group(item.case))
 
 
-def _figures(name: str, judged: Sequence[PricedCase], seen: Sequence[PricedCase]) -> HeldOutErrors:
-    timed = [item for item in judged if item.case.step_seconds]
+def _figures(name: str, priced_cases: Sequence[PricedCase], fitted_cases: Sequence[PricedCase]) -> HeldOutErrors:
+    timed = [item for item in priced_cases if item.case.step_seconds]
     errors = np.array([item.step_seconds / (item.case.step_seconds or 1.0) - 1 for item in timed])
     rule = [rule_of_thumb_seconds(item.case) / (item.case.step_seconds or 1.0) - 1 for item in timed]
-    inside = [item.interval[0] <= (item.case.step_seconds or 0.0) <= item.interval[1] for item in timed if item.interval]
-    memory = [error for item in judged if (error := item.memory_error) is not None]
+    in_interval = [item.interval[0] <= (item.case.step_seconds or 0.0) <= item.interval[1] for item in timed if item.interval]
+    memory = [error for item in priced_cases if (error := item.memory_error) is not None]
     return HeldOutErrors(
         name=name,
         timed_rows=len(timed),
-        error=_median(np.abs(errors)),
-        rule_error=_median(np.abs(rule)),
-        seen_error=_median(np.abs([error for item in seen if (error := item.time_error) is not None])),
-        bias=_median(errors),
+        error=median_or_none(np.abs(errors)),
+        rule_error=median_or_none(np.abs(rule)),
+        seen_error=median_or_none(np.abs([error for item in fitted_cases if (error := item.time_error) is not None])),
+        bias=median_or_none(errors),
         memory_rows=len(memory),
-        memory_error=_median(np.abs(memory)),
-        covered=float(np.mean(inside)) if inside else None,
+        memory_error=median_or_none(np.abs(memory)),
+        covered=float(np.mean(in_interval)) if in_interval else None,
     )
-
-
-def _median(values: np.typing.NDArray[np.float64]) -> float | None:
-    return float(np.median(values)) if len(values) else None
 
 
 def _ratio(item: PricedCase) -> float:

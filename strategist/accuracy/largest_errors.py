@@ -11,7 +11,7 @@ from strategist.accuracy.error_metrics import PricedCase
 class Miss:
     """A predicted and a published value of ``figure``: ``step_seconds`` or ``peak_memory_bytes``."""
 
-    judged: PricedCase
+    priced_case: PricedCase
     figure: str
     predicted: float
     published: float
@@ -27,14 +27,14 @@ class Miss:
         return abs(math.log(self.ratio)) if self.ratio > 0 else math.inf
 
 
-def misses(judged: PricedCase) -> Iterator[Miss]:
+def misses(priced_case: PricedCase) -> Iterator[Miss]:
     """The predictions for a row whose values were published."""
     for name in ("step_seconds", "peak_memory_bytes"):
-        if published := getattr(judged.case, name):
-            yield Miss(judged=judged, figure=name, predicted=getattr(judged, name), published=published)
+        if published := getattr(priced_case.case, name):
+            yield Miss(priced_case=priced_case, figure=name, predicted=getattr(priced_case, name), published=published)
 
 
-def worst(judged: Iterable[PricedCase], count: int) -> tuple[Miss, ...]:
+def worst(priced_cases: Iterable[PricedCase], count: int) -> tuple[Miss, ...]:
     """The ``count`` rows with the largest errors, largest first, each with its worst prediction."""
-    found = [max(own, key=lambda miss: miss.size) for item in judged if (own := list(misses(item)))]
-    return tuple(sorted(found, key=lambda miss: -miss.size)[:count])
+    largest = [max(case_misses, key=lambda miss: miss.size) for item in priced_cases if (case_misses := list(misses(item)))]
+    return tuple(sorted(largest, key=lambda miss: -miss.size)[:count])

@@ -10,6 +10,7 @@ import numpy as np
 from strategist.accuracy.case import Case
 from strategist.accuracy.case_columns import CaseColumns, columns_of
 from strategist.accuracy.case_observation import comparable_memory_bytes, observation
+from strategist.accuracy.grouping import grouped
 from strategist.accuracy.stalled_steps import regular_step_probability
 from strategist.contract.plan import Plan
 from strategist.contract.stack import NATIVE
@@ -48,16 +49,16 @@ def refit(columns: CaseColumns, start: Mapping[str, Calibration] | None = None) 
     Args:
         start: calibrations by name at which the searches begin, for example from a fit to nearly the same rows.
     """
-    found: list[FittedTo] = []
+    fits: list[FittedTo] = []
     timed = _timed(columns)
-    whole = _fit(found, ANY_STACK, timed, NEUTRAL, start)
+    all_stacks = _fit(fits, ANY_STACK, timed, NEUTRAL, start)
     for family in sorted({case.stack.family for case in timed.cases}):
-        same_family = timed.take(at for at, case in enumerate(timed.cases) if case.stack.family == family)
-        common = _fit(found, family_name(family), same_family, whole, start)
+        same_family = timed.take(position for position, case in enumerate(timed.cases) if case.stack.family == family)
+        common = _fit(fits, family_name(family), same_family, all_stacks, start)
         for stack in sorted({case.stack.name for case in same_family.cases}):
-            stack_cases = same_family.take(at for at, case in enumerate(same_family.cases) if case.stack.name == stack)
-            _fit(found, stack, stack_cases, common, start)
-    return tuple(found)
+            stack_cases = same_family.take(position for position, case in enumerate(same_family.cases) if case.stack.name == stack)
+            _fit(fits, stack, stack_cases, common, start)
+    return tuple(fits)
 
 
 KERNELS = ("matmul", "attention", "memory_bound")
@@ -77,13 +78,13 @@ def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
     if not timed:
         return replace(published, stack=NATIVE.name)
     unpriced_seconds = median(sum(time.get(part, 0.0) for part in UNPRICED_PARTS) for _, time in timed)
-    slower = {part: median(each) for part, each in _measured_to_priced_kernels(timed).items()}
-    compute = max(slower["matmul"], 1.0)
+    slowdown = {part: median(ratios) for part, ratios in _measured_to_priced_kernels(timed).items()}
+    compute = max(slowdown["matmul"], 1.0)
     calibration = replace(
         published.calibration,
         compute=compute,
-        attention=slower["attention"] / compute,
-        memory_bound=slower["memory_bound"] / compute,
+        attention=slowdown["attention"] / compute,
+        memory_bound=slowdown["memory_bound"] / compute,
         overhead_seconds=unpriced_seconds,
     )
     return replace(published, stack=NATIVE.name, calibration=calibration)
@@ -91,38 +92,38 @@ def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
 
 def _measured_to_priced_kernels(trials: Sequence[tuple[Plan, dict[str, float]]]) -> dict[str, list[float]]:
     """Measured over priced seconds of each kind of kernel, of plans whose states all lie on the device."""
-    found: dict[str, list[float]] = {part: [] for part in KERNELS}
+    ratios: dict[str, list[float]] = {part: [] for part in KERNELS}
     for plan, time in trials:
         if plan.candidate.knobs.offload == "none":
             columns = table([row_of(plan.candidate, plan.accumulation)])
             priced = price(plan.model, plan.cluster, plan.workload, columns, NEUTRAL, stack_of_plan(plan)).time
             for part in KERNELS:
-                found[part].append(time[part] / float(priced[part][0]))
-    return found
+                ratios[part].append(time[part] / float(priced[part][0]))
+    return ratios
 
 
 def common_factors(cases: Sequence[Case], family: str, start: Mapping[str, Calibration] | None = None) -> Calibration:
     """Factors of the stacks of one family, as ``refit`` finds them."""
     timed = columns_of([case for case in cases if case.fits_times])
-    whole = _fit([], ANY_STACK, timed, NEUTRAL, start)
-    same_family = timed.take(at for at, case in enumerate(timed.cases) if case.stack.family == family)
-    return _fit([], family_name(family), same_family, whole, start)
+    all_stacks = _fit([], ANY_STACK, timed, NEUTRAL, start)
+    same_family = timed.take(position for position, case in enumerate(timed.cases) if case.stack.family == family)
+    return _fit([], family_name(family), same_family, all_stacks, start)
 
 
-def own_factors(cases: Sequence[Case], common: Calibration) -> Calibration:
+def stack_factors(cases: Sequence[Case], common: Calibration) -> Calibration:
     """Factors fitted to one stack's rows, with ``common`` as the prior."""
     timed = [case for case in cases if case.fits_times]
     return _fit([], timed[0].stack.name, columns_of(timed), common, None) if timed else common
 
 
 def _timed(columns: CaseColumns) -> CaseColumns:
-    return columns.take(at for at, case in enumerate(columns.cases) if case.fits_times)
+    return columns.take(position for position, case in enumerate(columns.cases) if case.fits_times)
 
 
 def _fit(
-    found: list[FittedTo], name: str, columns: CaseColumns, prior: Calibration, start: Mapping[str, Calibration] | None
+    fits: list[FittedTo], name: str, columns: CaseColumns, prior: Calibration, start: Mapping[str, Calibration] | None
 ) -> Calibration:
-    """Factors fitted to the cases and added to ``found``; the ``prior`` if there are too few cases.
+    """Factors fitted to the cases and added to ``fits``; the ``prior`` if there are too few cases.
 
     The fit is repeated with new weights, from the residuals of each source in the last fit and the probability that a row stalled.
     """
@@ -133,10 +134,10 @@ def _fit(
     weights = _weights(cases, sources, MAX_ROWS if len({case.stack.name for case in cases}) == 1 else MAX_ROWS_IN_COMMON)
     result = fitted_steps(inputs, measured, weights, prior, STACK_FACTORS, (start or {}).get(name))
     for _ in range(REPEATS):
-        trust = _trust(sources, np.log(columns.seconds(result.calibration) / measured))
-        result = fitted_steps(inputs, measured, weights * trust, prior, STACK_FACTORS, result.calibration)
+        row_trust = _trust(sources, np.log(columns.seconds(result.calibration) / measured))
+        result = fitted_steps(inputs, measured, weights * row_trust, prior, STACK_FACTORS, result.calibration)
     devices = tuple(sorted({case.cluster.device.name for case in cases}))
-    found.append(
+    fits.append(
         FittedTo(
             stack=name, devices=devices, calibration=result.calibration, errors=result.errors, noise=result.noise, rows=len(cases)
         )
@@ -146,22 +147,20 @@ def _fit(
 
 def _by_source(cases: Sequence[Case]) -> list[list[int]]:
     """Positions of the rows of each source and stack."""
-    found: dict[tuple[str, str], list[int]] = {}
-    for at, case in enumerate(cases):
-        found.setdefault((case.row.file, case.stack.name), []).append(at)
-    return [found[key] for key in sorted(found)]
+    positions = grouped(range(len(cases)), lambda position: (cases[position].row.file, cases[position].stack.name))
+    return [positions[key] for key in sorted(positions)]
 
 
-def _weights(cases: Sequence[Case], sources: Sequence[Sequence[int]], most: float) -> Floats:
+def _weights(cases: Sequence[Case], sources: Sequence[Sequence[int]], max_rows: float) -> Floats:
     """Weight of each row. A layout ten times slower than the best of its sweep counts a tenth in the squared error, because
-    accuracy matters most near the best. All rows of a source and stack together count as ``most`` rows at most.
+    accuracy matters most near the best. All rows of a source and stack together count as ``max_rows`` rows at most.
     """
     best: dict[tuple[str, ...], float] = {}
     for case in cases:
         best[case.sweep] = min(best.get(case.sweep, inf), case.step_seconds or inf)
     weights = np.array([sqrt(best[case.sweep] / (case.step_seconds or inf)) for case in cases])
     for source in sources:
-        weights[source] *= min(1.0, sqrt(most / len(source)))
+        weights[source] *= min(1.0, sqrt(max_rows / len(source)))
     return weights
 
 
@@ -169,17 +168,17 @@ def _trust(sources: Sequence[Sequence[int]], errors: Floats) -> Floats:
     """Weight of each row from the last fit's residuals: by the probability that it did not stall, and by the inverse spread of
     its source relative to that of the best explained source. A network without a profile should influence the fit little.
     """
-    states = [regular_step_probability(-errors[source]) for source in sources]
-    spreads = [_spread(errors[source], state) for source, state in zip(sources, states, strict=True)]
-    found = np.zeros(len(errors))
-    for source, state, spread in zip(sources, states, spreads, strict=True):
-        found[source] = np.sqrt(state) * min(spreads) / spread
-    return found
+    regular = [regular_step_probability(-errors[source]) for source in sources]
+    spreads = [_spread(errors[source], regular_probability) for source, regular_probability in zip(sources, regular, strict=True)]
+    trust = np.zeros(len(errors))
+    for source, regular_probability, spread in zip(sources, regular, spreads, strict=True):
+        trust[source] = np.sqrt(regular_probability) * min(spreads) / spread
+    return trust
 
 
-def _spread(errors: Floats, state: Floats) -> float:
+def _spread(errors: Floats, regular_probability: Floats) -> float:
     """Spread of the rows of a source that did not stall."""
-    return max(MAD_TO_STANDARD_DEVIATION * float(np.median(np.abs(errors[state > 0.5]))), MIN_SPREAD)
+    return max(MAD_TO_STANDARD_DEVIATION * float(np.median(np.abs(errors[regular_probability > 0.5]))), MIN_SPREAD)
 
 
 def memory_spreads(cases: Sequence[Case]) -> dict[str, float]:
@@ -187,12 +186,14 @@ def memory_spreads(cases: Sequence[Case]) -> dict[str, float]:
     errors: dict[str, list[float]] = {}
     for group in tables([observation(case) for case in cases]):
         priced = group.priced()
-        for at, index in enumerate(group.members):
+        for row, index in enumerate(group.members):
             case = cases[index]
             if case.peak_memory_bytes:
-                error = log(case.peak_memory_bytes / comparable_memory_bytes(priced, case, at))
+                error = log(case.peak_memory_bytes / comparable_memory_bytes(priced, case, row))
                 for name in (case.stack.name, family_name(case.stack.family), ANY_STACK):
                     errors.setdefault(name, []).append(error)
     return {
-        name: MAD_TO_STANDARD_DEVIATION * median(map(abs, each)) for name, each in sorted(errors.items()) if len(each) >= MIN_ROWS
+        name: MAD_TO_STANDARD_DEVIATION * median(map(abs, stack_errors))
+        for name, stack_errors in sorted(errors.items())
+        if len(stack_errors) >= MIN_ROWS
     }

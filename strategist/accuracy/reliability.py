@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from strategist.accuracy.error_metrics import PricedCase
-from strategist.accuracy.held_out_errors import file_of, grouped
+from strategist.accuracy.held_out_errors import by_group, file_of
 
 PROBABILITY_EDGES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
 """Bounds of the ranges of predicted probability."""
@@ -28,11 +28,11 @@ class Reliability:
     by_source: float | None
 
 
-def reliability(judged: Sequence[PricedCase]) -> tuple[Reliability, ...]:
+def reliability(priced_cases: Sequence[PricedCase]) -> tuple[Reliability, ...]:
     """One entry per range, lowest probability first."""
-    known = [item for item in judged if item.case.oom is not None]
+    finished = [item for item in priced_cases if item.case.oom is not None]
     return tuple(
-        _range(low, high, [item for item in known if _within(item, low, high)]) for low, high in pairwise(PROBABILITY_EDGES)
+        _range(low, high, [item for item in finished if _within(item, low, high)]) for low, high in pairwise(PROBABILITY_EDGES)
     )
 
 
@@ -40,11 +40,13 @@ def _within(item: PricedCase, low: float, high: float) -> bool:
     return low <= item.fit_confidence < high or item.fit_confidence == high == PROBABILITY_EDGES[-1]
 
 
-def _range(low: float, high: float, own: Sequence[PricedCase]) -> Reliability:
-    shares = [_ran(rows) for rows in grouped(own, file_of).values()]
+def _range(low: float, high: float, priced_cases: Sequence[PricedCase]) -> Reliability:
+    shares = [_share_that_ran(rows) for rows in by_group(priced_cases, file_of).values()]
     by_source = float(np.mean(shares)) if shares else None
-    return Reliability(low=low, high=high, rows=len(own), ran=_ran(own) if own else None, by_source=by_source)
+    return Reliability(
+        low=low, high=high, rows=len(priced_cases), ran=_share_that_ran(priced_cases) if priced_cases else None, by_source=by_source
+    )
 
 
-def _ran(own: Sequence[PricedCase]) -> float:
-    return float(np.mean([not item.case.oom for item in own]))
+def _share_that_ran(priced_cases: Sequence[PricedCase]) -> float:
+    return float(np.mean([not item.case.oom for item in priced_cases]))

@@ -134,19 +134,19 @@ def _row(path: Path, line: int, cells: dict[str, str | None]) -> Row:
     for name, kind in _TYPES.items():
         cell = (cells.get(name) or "").strip()
         if cell and kind != "str":
-            number = _number(path, line, name, cell, whole=kind.startswith("int"))
+            number = _number(path, line, name, cell, integer=kind.startswith("int"))
             values[name] = number if number or name in ZERO_IS_A_VALUE else None
         elif cell:
             values[name] = cell
     return Row(file=path.stem, line=line, **values)
 
 
-def _number(path: Path, line: int, name: str, cell: str, *, whole: bool) -> float | int:
+def _number(path: Path, line: int, name: str, cell: str, *, integer: bool) -> float | int:
     try:
         value = float(cell)
     except ValueError:
         raise FileError(path, f"{name} {cell!r} is not a number; leave unknown cells empty", line=line) from None
-    if not 0 <= value <= MAX_VALUE or (whole and value != int(value)):
-        law = f"must be a {'whole ' if whole else ''}number from 0 to {MAX_VALUE:.0e}"
+    if not 0 <= value <= MAX_VALUE or (integer and value != int(value)):
+        law = f"must be a {'whole ' if integer else ''}number from 0 to {MAX_VALUE:.0e}"
         raise FileError(path, f"{name} {cell!r} {law}; leave unknown cells empty", line=line)
-    return int(value) if whole else value
+    return int(value) if integer else value

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 
 from strategist.accuracy.row import Row
-from strategist.accuracy.skip_reason import Skip, Skipped
+from strategist.accuracy.skip_reason import Skipped, SkipReason
 from strategist.accuracy.text_columns import stated_rate
 from strategist.contract.cluster import Cluster, Device, Link
 from strategist.profiles import hardware
@@ -35,14 +35,14 @@ def cluster_of(row: Row) -> Cluster:
     """
     stem = hardware.find_measured_device(row.gpu, row.gpu_mem_gb) if row.gpu else DEFAULT_GPUS.get(row.precision, DEFAULT_GPU)
     if stem is None:
-        raise Skipped(Skip.NO_DEVICE)
+        raise Skipped(SkipReason.NO_DEVICE)
     count = row.n_gpus or (row.tp or 1) * (row.pp or 1) * (row.dp_shard or 1) * (row.dp_replicate or 1) * (row.cp or 1)
     device, box = _device(stem)
-    own = device.memory_bytes
-    if row.gpu_mem_gb and abs(row.gpu_mem_gb * GIB / own - 1) > 0.2:
+    memory_bytes = device.memory_bytes
+    if row.gpu_mem_gb and abs(row.gpu_mem_gb * GIB / memory_bytes - 1) > 0.2:
         device = replace(device, memory_bytes=int(row.gpu_mem_gb * GIB), usable_memory_bytes=int((row.gpu_mem_gb * GIB) * 0.96))
-    reach = box.gpus_per_node if box.gpus_per_node > MAX_GPUS_OF_A_HOST else row.gpus_per_node or box.gpus_per_node
-    per_node = min(reach, count)
+    domain_size = box.gpus_per_node if box.gpus_per_node > MAX_GPUS_OF_A_HOST else row.gpus_per_node or box.gpus_per_node
+    per_node = min(domain_size, count)
     if count % per_node:
         per_node = next(size for size in range(per_node, 0, -1) if count % size == 0)
     box = box.shared_by(per_node)
@@ -73,43 +73,46 @@ def device_name(row: Row) -> str:
         return row.gpu or "not stated"
 
 
-def _intra(row: Row, usual: Link) -> Link:
+def _intra(row: Row, box_link: Link) -> Link:
     """The link inside a node: that of the profile, unless the row states a measured rate or another fabric."""
     text = row.interconnect_intra
     fabric = (
         "nvlink" if re.search(r"(?<!no )nvlink", text, re.IGNORECASE) else "pcie" if re.search("pcie", text, re.IGNORECASE) else ""
     )
-    if "measured" in text and (found := stated_rate(text)):
-        return _with_rate(usual, NETWORK_EFFICIENCY * found.bytes_per_second, usual.name, fabric or usual.fabric)
-    if not fabric or usual.fabric.startswith(fabric):
-        return _slowed(usual, PCIE_X4_SHARE) if "slow lanes" in text else usual
+    if "measured" in text and (rate_text := stated_rate(text)):
+        return _with_rate(box_link, NETWORK_EFFICIENCY * rate_text.bytes_per_second, box_link.name, fabric or box_link.fabric)
+    if not fabric or box_link.fabric.startswith(fabric):
+        return _slowed(box_link, PCIE_X4_SHARE) if "slow lanes" in text else box_link
     rate = 40e9 if fabric == "nvlink" else 10e9
-    return _with_rate(usual, rate, text, fabric)
+    return _with_rate(box_link, rate, text, fabric)
 
 
 def _with_rate(link: Link, rate: float, name: str, fabric: str) -> Link:
     """Another link of which only the rate is known."""
-    known = replace(link, line_bytes_per_second=None, in_switch=False, reduce_bytes_per_second=None, meshed_devices=0)
-    return replace(known, name=name, fabric=fabric, bytes_per_second=rate, pair_bytes_per_second=rate)
+    unknown_line = replace(link, line_bytes_per_second=None, in_switch=False, reduce_bytes_per_second=None, meshed_devices=0)
+    return replace(unknown_line, name=name, fabric=fabric, bytes_per_second=rate, pair_bytes_per_second=rate)
 
 
 def _slowed(link: Link, share: float) -> Link:
     return replace(link, bytes_per_second=share * link.bytes_per_second, pair_bytes_per_second=share * link.pair_bytes_per_second)
 
 
-def _inter(row: Row, usual: Link, per_node: int) -> Link:
+def _inter(row: Row, box_link: Link, per_node: int) -> Link:
     """The link between nodes, as seen by one GPU. A stated rate is that of the host, unless the row says that it is per GPU or
     it equals the rate of one usual port. A measured one is that of collectives.
     """
-    found = stated_rate(row.interconnect_inter)
-    if found is None:
-        return usual
-    port = usual.line_bytes_per_second
-    own = found.per == "gpu" or (not found.per and found.bytes_per_second == port)
-    host = row.gpus_per_node if per_node > MAX_GPUS_OF_A_HOST and row.gpus_per_node else per_node
-    line = found.bytes_per_second / (1 if own else host)
-    if line == port:
-        return usual
-    link = replace(_with_rate(usual, NETWORK_EFFICIENCY * line, row.interconnect_inter, usual.fabric), line_bytes_per_second=line)
+    stated = stated_rate(row.interconnect_inter)
+    if stated is None:
+        return box_link
+    port = box_link.line_bytes_per_second
+    is_per_gpu = stated.per == "gpu" or (not stated.per and stated.bytes_per_second == port)
+    gpus_per_host = row.gpus_per_node if per_node > MAX_GPUS_OF_A_HOST and row.gpus_per_node else per_node
+    line_rate = stated.bytes_per_second / (1 if is_per_gpu else gpus_per_host)
+    if line_rate == port:
+        return box_link
+    link = replace(
+        _with_rate(box_link, NETWORK_EFFICIENCY * line_rate, row.interconnect_inter, box_link.fabric),
+        line_bytes_per_second=line_rate,
+    )
     measured = stated_rate(row.interconnect_inter.partition("measured")[2])
-    return replace(link, bytes_per_second=measured.bytes_per_second / host) if measured else link
+    return replace(link, bytes_per_second=measured.bytes_per_second / gpus_per_host) if measured else link

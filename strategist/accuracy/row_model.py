@@ -5,16 +5,16 @@ from dataclasses import replace
 from functools import cache
 
 from strategist.accuracy.row import Row
-from strategist.accuracy.skip_reason import Skip, Skipped
+from strategist.accuracy.skip_reason import Skipped, SkipReason
 from strategist.accuracy.text_columns import (
-    DENSE_FIRST,
     EXPERT_WIDTH,
+    FIRST_DENSE_LAYERS,
     HALF_LAYERS,
     SHARED_EXPERTS,
     STACKS,
     VOCABULARY,
-    first,
-    number,
+    last_number,
+    matched_value,
 )
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
 from strategist.errors import StrategistError
@@ -42,13 +42,13 @@ GPT2_VOCABULARY, BERT_VOCABULARY = 50257, 30522
 
 _TIED = re.compile(r"tied? embeddings? for ([\w./ -]+)|([\w./ -]+?) tie embeddings", re.IGNORECASE)
 _NOT_TIED = re.compile(r"untied|untie[-_]embeddings|tie_emb\w*=false", re.IGNORECASE)
-_OTHER = re.compile(
+_UNSUPPORTED_MODEL = re.compile(
     r"unet|sdxl|mamba|nemotron[_ -]?(v?[35]([_ -]|$)|h\b|nano|super|ultra)|hybrid|\bvit\b|whisper|\bt5\b", re.IGNORECASE
 )
 _PARENTHESES = re.compile(r"\s*\([^)]*\)")
-_LIKE = re.compile(r"\(([\w.-]+)-like\)")
-_SUFFIX = re.compile(r"[-_ ]?(instruct|base|chat|hf|[0-9]+k(?=-instruct))$", re.IGNORECASE)
-_TRAILING = re.compile(r"\s+([0-9.]+ ?b|moe|truncated .*)$", re.IGNORECASE)
+_SIMILAR_MODEL = re.compile(r"\(([\w.-]+)-like\)")
+_NAME_SUFFIX = re.compile(r"[-_ ]?(instruct|base|chat|hf|[0-9]+k(?=-instruct))$", re.IGNORECASE)
+_SIZE_SUFFIX = re.compile(r"\s+([0-9.]+ ?b|moe|truncated .*)$", re.IGNORECASE)
 
 
 def shape_of(row: Row) -> ModelShape:
@@ -57,19 +57,21 @@ def shape_of(row: Row) -> ModelShape:
     Raises:
         Skipped: the model is not a transformer that a shape can describe, or too little is known of it.
     """
-    if _OTHER.search(row.model) or "hybrid_layer_pattern" in row.settings:
-        raise Skipped(Skip.OTHER_MODEL)
-    known = _preset(row.model)
-    if known is None and (row.hidden is None or (row.layers is None and row.params_b is None)):
-        raise Skipped(Skip.NO_SHAPE)
+    if _UNSUPPORTED_MODEL.search(row.model) or "hybrid_layer_pattern" in row.settings:
+        raise Skipped(SkipReason.OTHER_MODEL)
+    preset = _preset(row.model)
+    if preset is None and (row.hidden is None or (row.layers is None and row.params_b is None)):
+        raise Skipped(SkipReason.NO_SHAPE)
     try:
-        shape = _adapted(known, row) if known and _agrees(known, row) else _from_row(row)
-        return _halved(replace(shape, vocab_size=_padded(shape.vocab_size, row)), first(HALF_LAYERS, row.row_id, ""))
+        shape = _with_row_changes(preset, row) if preset and _has_stated_widths(preset, row) else _from_row(row)
+        return _half_layers(
+            replace(shape, vocab_size=_padded_vocabulary(shape.vocab_size, row)), matched_value(HALF_LAYERS, row.row_id, "")
+        )
     except StrategistError:
-        raise Skipped(Skip.NO_SHAPE) from None
+        raise Skipped(SkipReason.NO_SHAPE) from None
 
 
-def _halved(shape: ModelShape, half: str) -> ModelShape:
+def _half_layers(shape: ModelShape, half: str) -> ModelShape:
     """The shape of layers with only one half (attention or feed-forward); the other half gets the smallest size that a shape
     allows.
     """
@@ -83,28 +85,28 @@ def _preset(name: str) -> ModelShape | None:
     """The preset meant by names such as ``Llama 3(.1) 8B``, ``Qwen2.5-7B-Instruct``, ``phi-1.5 1.3 B`` or ``1B (X-like)``; None
     if there is none.
     """
-    spelled = _PARENTHESES.sub("", name).strip()
-    plain = _SUFFIX.sub("", spelled)
-    tried = [spelled, plain, _SUFFIX.sub("", plain), _TRAILING.sub("", spelled)]
-    if like := _LIKE.search(name):
-        tried.append(like[1])
-    return next((shape for item in tried if item and (shape := find_preset(item))), None)
+    full_name = _PARENTHESES.sub("", name).strip()
+    base_name = _NAME_SUFFIX.sub("", full_name)
+    candidates = [full_name, base_name, _NAME_SUFFIX.sub("", base_name), _SIZE_SUFFIX.sub("", full_name)]
+    if similar := _SIMILAR_MODEL.search(name):
+        candidates.append(similar[1])
+    return next((shape for item in candidates if item and (shape := find_preset(item))), None)
 
 
-def _agrees(known: ModelShape, row: Row) -> bool:
+def _has_stated_widths(preset: ModelShape, row: Row) -> bool:
     """Whether a preset has the widths that the row states."""
-    return row.hidden in (None, known.hidden_size) and row.heads in (None, known.heads)
+    return row.hidden in (None, preset.hidden_size) and row.heads in (None, preset.heads)
 
 
-def _adapted(known: ModelShape, row: Row) -> ModelShape:
+def _with_row_changes(preset: ModelShape, row: Row) -> ModelShape:
     """A preset with the row's number of layers (if truncated), vocabulary and tied or untied embeddings."""
     tied = _states_tied(row)
     return replace(
-        known,
+        preset,
         name=row.model,
-        layers=row.layers or known.layers,
-        vocab_size=row.vocab or _stated_vocabulary(row) or known.vocab_size,
-        tied_embeddings=known.tied_embeddings if tied is None else tied,
+        layers=row.layers or preset.layers,
+        vocab_size=row.vocab or _stated_vocabulary(row) or preset.vocab_size,
+        tied_embeddings=preset.tied_embeddings if tied is None else tied,
     )
 
 
@@ -113,7 +115,7 @@ def _from_row(row: Row) -> ModelShape:
     matrices = 3 if _gated(row) else 2
     heads = row.heads or max(1, hidden // 128)
     ffn = row.ffn or _setting(settings, "ffn_hidden_size") or (4 * hidden if matrices == 2 else int(8 * hidden / 3 / 64) * 64)
-    vocab = row.vocab or _setting(settings, "vocab_size") or _stated_vocabulary(row) or _usual_vocabulary(row)
+    vocab = row.vocab or _setting(settings, "vocab_size") or _stated_vocabulary(row) or _default_vocabulary(row)
     layers = row.layers or _layers(row, hidden, matrices * ffn, vocab)
     tied = _states_tied(row)
     modern = settings.get("normalization", "RMSNorm" if matrices == 3 and not settings else "").lower() == "rmsnorm"
@@ -148,8 +150,8 @@ def _gated(row: Row) -> bool:
     if row.settings.get("num_layers"):
         return "swiglu" in row.settings
     llama = "llama" in row.model.lower()
-    named = GATED_FAMILIES.search(f"{row.model} {row.notes}" if "swiglu" in row.notes.lower() else row.model)
-    return bool(named) and (llama or row.ffn is None or row.ffn != 4 * (row.hidden or 0))
+    in_gated_family = GATED_FAMILIES.search(f"{row.model} {row.notes}" if "swiglu" in row.notes.lower() else row.model)
+    return bool(in_gated_family) and (llama or row.ffn is None or row.ffn != 4 * (row.hidden or 0))
 
 
 def _head_size(settings: dict[str, str], latent: MLAShape | None) -> int:
@@ -160,23 +162,23 @@ def _head_size(settings: dict[str, str], latent: MLAShape | None) -> int:
 def _latent_attention(settings: dict[str, str]) -> MLAShape | None:
     if "multi_latent_attention" not in settings:
         return None
-    usual = {"kv_lora_rank": 512, "qk_pos_emb_head_dim": 64, "qk_head_dim": 128, "v_head_dim": 128}
-    key_value, rope, nope, value = (_setting(settings, name) or size for name, size in usual.items())
+    defaults = {"kv_lora_rank": 512, "qk_pos_emb_head_dim": 64, "qk_head_dim": 128, "v_head_dim": 128}
+    key_value, rope, nope, value = (_setting(settings, name) or size for name, size in defaults.items())
     query = _setting(settings, "q_lora_rank")
     return MLAShape(query_rank=query, key_value_rank=key_value, rope_head_size=rope, nope_head_size=nope, value_head_size=value)
 
 
 def _experts(row: Row, ffn: int, settings: dict[str, str]) -> MoEShape:
     """The experts; ``ffn`` is the width of one expert unless the row states another one."""
-    width = _setting(settings, "moe_ffn_hidden_size") or max(1, int(number(EXPERT_WIDTH, row.notes) or ffn))
-    shared = _setting(settings, "moe_shared_expert_intermediate_size") / width or number(SHARED_EXPERTS, row.notes) or 0
+    width = _setting(settings, "moe_ffn_hidden_size") or max(1, int(last_number(EXPERT_WIDTH, row.notes) or ffn))
+    shared = _setting(settings, "moe_shared_expert_intermediate_size") / width or last_number(SHARED_EXPERTS, row.notes) or 0
     dense = re.match(r"\(\[0\]\*([0-9]+)", settings.get("moe_layer_freq", ""))
     return MoEShape(
         experts=row.experts or 1,
         experts_per_token=row.topk or 1,
         expert_ffn_size=width,
         shared_experts=round(shared),
-        first_dense_layers=int(dense[1]) if dense else int(number(DENSE_FIRST, row.notes) or 0),
+        first_dense_layers=int(dense[1]) if dense else int(last_number(FIRST_DENSE_LAYERS, row.notes) or 0),
         router_balance_bias="moe_router_enable_expert_bias" in settings,
     )
 
@@ -189,19 +191,19 @@ def _setting(settings: dict[str, str], name: str) -> int:
 
 def _stated_vocabulary(row: Row) -> int | None:
     """Vocabulary size that the notes state in thousands; None without one, or if the column has it."""
-    thousands = number(VOCABULARY, row.notes)
+    thousands = last_number(VOCABULARY, row.notes)
     return int(thousands * 1000) if thousands and not row.vocab else None
 
 
-def _usual_vocabulary(row: Row) -> int:
+def _default_vocabulary(row: Row) -> int:
     return BERT_VOCABULARY if "bert" in row.model.lower() else GPT2_VOCABULARY
 
 
-def _padded(vocab: int, row: Row) -> int:
-    if first(STACKS, row.text, "torch") not in PADDED_VOCABULARY_STACKS:
+def _padded_vocabulary(vocab: int, row: Row) -> int:
+    if matched_value(STACKS, row.text, "torch") not in PADDED_VOCABULARY_STACKS:
         return vocab
-    step = (_setting(row.settings, "make_vocab_size_divisible_by") or VOCABULARY_MULTIPLE) * (row.tp or 1)
-    return -(-vocab // step) * step
+    multiple = (_setting(row.settings, "make_vocab_size_divisible_by") or VOCABULARY_MULTIPLE) * (row.tp or 1)
+    return -(-vocab // multiple) * multiple
 
 
 def _layers(row: Row, hidden: int, ffn_width: int, vocab: int) -> int:
@@ -214,7 +216,7 @@ def _states_tied(row: Row) -> bool | None:
 
     None if it states neither; then GPT-2-like models tie them, as Megatron does, and Llama-like models do not.
     """
-    if _NOT_TIED.search(row.text) or first(STACKS, row.text, "torch") in UNTIED_STACKS:
+    if _NOT_TIED.search(row.text) or matched_value(STACKS, row.text, "torch") in UNTIED_STACKS:
         return False
     if match := _TIED.search(row.notes):
         sizes = re.findall(r"[0-9.]+B", match[1] or match[2])

@@ -8,44 +8,44 @@ each rank has one sequence, and a pipeline one micro-batch per stage.
 from dataclasses import dataclass
 
 from strategist.accuracy.row import Row
-from strategist.accuracy.row_stack import recomputed
-from strategist.accuracy.skip_reason import Skip, Skipped
+from strategist.accuracy.row_stack import recompute_mode
+from strategist.accuracy.skip_reason import Skipped, SkipReason
 from strategist.accuracy.text_columns import (
     ACCUMULATION,
-    ACTIVATIONS_AWAY,
-    CUTS_IN_PAIRS,
+    ACTIVATION_OFFLOAD,
+    ACTUAL_BATCH,
+    ASYNC_OPTIMIZER,
+    BF16_REDUCE,
+    DEFAULT_SAVED_OPERATIONS,
     EP_OVERLAP,
-    GATHERS_LOGITS,
-    HALF_REDUCE,
-    HOLDS_IN_PIPELINES,
-    IN_BACKWARD,
+    FP32_REDUCE_STACKS,
+    GATHERED_LOGITS_STACKS,
+    GATHERED_PIPELINE_STACKS,
+    HALF_REDUCE_STACKS,
     INTERLEAVED,
-    LATER_UPDATE,
-    MASTER_AWAY,
-    MICRO_BATCH_A_STAGE,
+    LORA_RANK,
+    MASTER_WEIGHT_OFFLOAD,
+    MICRO_BATCH_PER_STAGE,
     MICRO_BATCHES,
-    MODEL_RANKS,
     NO_SYNC,
     OFFLOAD,
+    OPTIMIZER_IN_BACKWARD,
     OPTIMIZERS,
     PRECISION_WORDS,
-    PURE_HALF,
-    RAN_BATCH,
-    RANKS,
-    REDUCES_SHARDS_IN_HALF,
-    RESIDUAL_AWAY,
-    SAVED_USUALLY,
-    SEQUENCE,
+    PURE_BF16,
+    RESIDUAL_OFFLOAD,
+    SEQUENCE_PARALLEL_STACKS,
     SHARDS_GRADIENTS,
     SHARDS_WEIGHTS,
-    SPLITS_SEQUENCE,
     STACKS,
-    SUMS_IN_FLOAT32,
-    TRAIN,
-    TRAINED,
-    first,
-    number,
-    plain,
+    STATED_SEQ_LEN,
+    TP_TIMES_PP,
+    TRAIN_MODES,
+    TRAINED_PARAMETERS,
+    TWO_LAYER_STAGE_STACKS,
+    last_number,
+    matched_value,
+    without_parentheses,
 )
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
@@ -56,7 +56,7 @@ from strategist.cost.model_states import lora_parameters
 
 SCHEDULES = {"gpipe": "gpipe", "zero bubble": "zbv_zero_bubble", "dualpipe": "dual_pipe_v"}
 
-OPTIMIZER_SHARDING_STACKS = ONE_SEQUENCE = ("nemo",)
+OPTIMIZER_SHARDING_STACKS = ONE_SEQUENCE_STACKS = ("nemo",)
 """Stacks whose recipes shard optimizer states over data-parallel ranks (``use_distributed_optimizer``) and use one sequence as a
 micro-batch, unless a run says otherwise (NeMo-Framework-Launcher: conf/training/llama/llama2_7b.yaml).
 """
@@ -71,12 +71,12 @@ class Batch:
 
     micro: sequences of a micro-batch.
     whole: sequences of a step.
-    stated: neither ``whole`` nor ``seq_len`` is inferred.
+    stated: neither ``global_batch`` nor ``seq_len`` is inferred.
     """
 
     seq_len: int
-    micro: int
-    whole: int
+    micro_batch: int
+    global_batch: int
     accumulation: int
     stated: bool
 
@@ -89,7 +89,7 @@ def is_round_robin(row: Row, devices: int) -> bool:
 
 def zero_stage(row: Row) -> int | None:
     """The ZeRO stage as stated, otherwise that of the framework's recipes; None if neither is known."""
-    if row.zero_stage is None and first(STACKS, row.text, "torch") in OPTIMIZER_SHARDING_STACKS:
+    if row.zero_stage is None and matched_value(STACKS, row.text, "torch") in OPTIMIZER_SHARDING_STACKS:
         return 1
     if SHARDS_WEIGHTS.search(row.notes) and SHARDS_GRADIENTS.search(row.notes):
         return 3
@@ -106,14 +106,14 @@ def layout_of(row: Row, devices: int) -> Layout:
     if is_round_robin(row, devices) or (row.pp is None and offload_of(row) == "streamed"):
         return Layout(pp=devices)
     tp, pp, cp = row.tp, row.pp, row.cp or 1
-    if tp is None and (product := number(MODEL_RANKS, row.notes)):
+    if tp is None and (product := last_number(TP_TIMES_PP, row.notes)):
         tp = max(1, min(int(product), MAX_TENSOR_PARALLEL))
         pp = int(product) // tp
     if tp is None or (row.n_gpus is None and row.dp_shard is None and row.dp_replicate is None):
-        raise Skipped(Skip.NO_LAYOUT)
+        raise Skipped(SkipReason.NO_LAYOUT)
     inner = tp * (pp or 1) * cp
     if devices % inner:
-        raise Skipped(Skip.NO_LAYOUT)
+        raise Skipped(SkipReason.NO_LAYOUT)
     replicate, shard = _data_ranks(row, devices // inner)
     return Layout(pp=pp or 1, dp_replicate=replicate, dp_shard=shard, cp=cp, tp=tp, ep=row.ep or 1, etp=row.etp or 1)
 
@@ -126,7 +126,7 @@ def _data_ranks(row: Row, ranks: int) -> tuple[int, int]:
     if replicate is None:
         replicate = ranks // shard
     if replicate * shard != ranks:
-        raise Skipped(Skip.NO_LAYOUT)
+        raise Skipped(SkipReason.NO_LAYOUT)
     if zero_stage(row) == 0:
         return ranks, 1
     if zero_stage(row) in (1, 2) and shard == 1:
@@ -140,40 +140,48 @@ def batch_of(row: Row, layout: Layout, devices: int) -> Batch:
     Raises:
         Skipped: the sequence length is not stated, neither batch nor layout is stated, or there are fewer sequences than ranks.
     """
-    seq_len = row.seq_len or int(number(SEQUENCE, row.notes) or 0)
-    ranks, accumulation = layout.data_ranks, number(ACCUMULATION, row.notes)
-    whole = int(number(RAN_BATCH, row.notes) or row.global_batch or 0)
-    if not seq_len or not (whole or row.micro_batch or row.tp):
-        raise Skipped(Skip.NO_BATCH)
+    seq_len = row.seq_len or int(last_number(STATED_SEQ_LEN, row.notes) or 0)
+    ranks, accumulation = layout.data_ranks, last_number(ACCUMULATION, row.notes)
+    global_batch = int(last_number(ACTUAL_BATCH, row.notes) or row.global_batch or 0)
+    if not seq_len or not (global_batch or row.micro_batch or row.tp):
+        raise Skipped(SkipReason.NO_BATCH)
     if is_round_robin(row, devices):  # one micro-batch passes through at a time, also with gradient accumulation
-        micro = row.micro_batch or 1
-        return Batch(seq_len=seq_len, micro=micro, whole=micro, accumulation=1, stated=False)
-    micro = row.micro_batch or 0
-    by_default = layout.pp if MICRO_BATCH_A_STAGE.search(row.notes) else None
-    if not micro and whole and (pieces := number(MICRO_BATCHES, row.notes) or by_default):
-        micro = max(1, round(whole / (ranks * pieces * (accumulation or 1))))
-    if not micro:
-        one = layout.pp > 1 or first(STACKS, row.text, "torch") in ONE_SEQUENCE
-        micro = 1 if one or not whole else max(1, whole // ranks)
-    stated = row.seq_len is not None and bool(whole or (row.micro_batch and accumulation))
-    whole = whole or int(micro * ranks * (accumulation or layout.pp))
-    if whole < micro * ranks:
-        raise Skipped(Skip.NO_BATCH)
-    return Batch(seq_len=seq_len, micro=micro, whole=whole, accumulation=max(1, round(whole / (ranks * micro))), stated=stated)
+        micro_batch = row.micro_batch or 1
+        return Batch(seq_len=seq_len, micro_batch=micro_batch, global_batch=micro_batch, accumulation=1, stated=False)
+    micro_batch = row.micro_batch or 0
+    default_micro_batches = layout.pp if MICRO_BATCH_PER_STAGE.search(row.notes) else None
+    if not micro_batch and global_batch and (micro_batches := last_number(MICRO_BATCHES, row.notes) or default_micro_batches):
+        micro_batch = max(1, round(global_batch / (ranks * micro_batches * (accumulation or 1))))
+    if not micro_batch:
+        one_sequence = layout.pp > 1 or matched_value(STACKS, row.text, "torch") in ONE_SEQUENCE_STACKS
+        micro_batch = 1 if one_sequence or not global_batch else max(1, global_batch // ranks)
+    stated = row.seq_len is not None and bool(global_batch or (row.micro_batch and accumulation))
+    global_batch = global_batch or int(micro_batch * ranks * (accumulation or layout.pp))
+    if global_batch < micro_batch * ranks:
+        raise Skipped(SkipReason.NO_BATCH)
+    return Batch(
+        seq_len=seq_len,
+        micro_batch=micro_batch,
+        global_batch=global_batch,
+        accumulation=max(1, round(global_batch / (ranks * micro_batch))),
+        stated=stated,
+    )
 
 
 def workload_of(row: Row, model: ModelShape, batch: Batch, stack: Stack) -> Workload:
     """The workload: what is trained, and in which precision."""
-    unsaid = first(PRECISION_WORDS, row.notes, "fp16" if "V100" in row.gpu else "bf16")
-    precision = {"fp8": "bf16", "": unsaid}.get(row.precision, row.precision)
-    if precision == "bf16" and PURE_HALF.search(row.text):
+    default_precision = matched_value(PRECISION_WORDS, row.notes, "fp16" if "V100" in row.gpu else "bf16")
+    precision = {"fp8": "bf16", "": default_precision}.get(row.precision, row.precision)
+    if precision == "bf16" and PURE_BF16.search(row.text):
         precision = "bf16-true"
-    train = first(TRAIN, f"{row.row_id} ; {row.model} ; {plain(row.notes)} ;", "full")
+    train = matched_value(TRAIN_MODES, f"{row.row_id} ; {row.model} ; {without_parentheses(row.notes)} ;", "full")
     return Workload(
         seq_len=batch.seq_len,
-        global_batch=batch.whole,
+        global_batch=batch.global_batch,
         precision=precision,
-        optimizer=first(OPTIMIZERS, row.optimizer or row.settings.get("optimizer") or plain(row.notes), "adamw"),
+        optimizer=matched_value(
+            OPTIMIZERS, row.optimizer or row.settings.get("optimizer") or without_parentheses(row.notes), "adamw"
+        ),
         train=train,
         lora_rank=_lora_rank(row, model, stack) if train != "full" else Workload.lora_rank,
     )
@@ -181,9 +189,9 @@ def workload_of(row: Row, model: ModelShape, batch: Batch, stack: Stack) -> Work
 
 def _lora_rank(row: Row, model: ModelShape, stack: Stack) -> int:
     """LoRA rank as stated, or computed from the stated number of trained parameters."""
-    if trained := number(TRAINED, row.notes):
-        return max(1, round(trained / lora_parameters(model, 1, stack.adapters)))
-    return int(number(RANKS, row.text) or Workload.lora_rank)
+    if trained_parameters := last_number(TRAINED_PARAMETERS, row.notes):
+        return max(1, round(trained_parameters / lora_parameters(model, 1, stack.adapters)))
+    return int(last_number(LORA_RANK, row.text) or Workload.lora_rank)
 
 
 def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
@@ -191,30 +199,34 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
     micro-batch.
     """
     offload = offload_of(row)
-    schedule, virtual = _schedule(row, offload, layout.pp, stack)
-    recompute = {"core_attention": "none", "": "none"}.get(mode := recomputed(row), mode)
-    split = layout.tp > 1 and (bool(row.sp) if row.sp is not None else stack.name in SPLITS_SEQUENCE)
-    weights_alone = bool(SHARDS_WEIGHTS.search(row.notes)) and not SHARDS_GRADIENTS.search(row.notes)
-    half = stack.gradient_bytes <= 2 and stack.name not in SUMS_IN_FLOAT32
-    half = half or (zero_stage(row) == 3 and stack.name in REDUCES_SHARDS_IN_HALF) or bool(PURE_HALF.search(row.text))
+    schedule, virtual_stages = _schedule(row, offload, layout.pp, stack)
+    recompute = {"core_attention": "none", "": "none"}.get(stated_mode := recompute_mode(row), stated_mode)
+    sequence_parallel = layout.tp > 1 and (bool(row.sp) if row.sp is not None else stack.name in SEQUENCE_PARALLEL_STACKS)
+    shards_weights_only = bool(SHARDS_WEIGHTS.search(row.notes)) and not SHARDS_GRADIENTS.search(row.notes)
+    reduces_in_half = stack.gradient_bytes <= 2 and stack.name not in FP32_REDUCE_STACKS
+    reduces_in_half = (
+        reduces_in_half or (zero_stage(row) == 3 and stack.name in HALF_REDUCE_STACKS) or bool(PURE_BF16.search(row.text))
+    )
     return Knobs(
-        micro_batch=batch.micro,
+        micro_batch=batch.micro_batch,
         recompute=recompute,
-        saved_operations=SAVED_USUALLY,
+        saved_operations=DEFAULT_SAVED_OPERATIONS,
         reshard_after_forward=_reshards(row, layout, stack),
-        sequence_parallel=split,
-        loss_parallel=layout.tp > 1 and stack.name not in GATHERS_LOGITS,
-        reduce_dtype="bf16" if half or HALF_REDUCE.search(row.notes) else "fp32",
-        no_sync=zero_stage(row) in (0, 1) or layout.pp > 1 or bool(NO_SYNC.search(row.notes)) or weights_alone,
+        sequence_parallel=sequence_parallel,
+        loss_parallel=layout.tp > 1 and stack.name not in GATHERED_LOGITS_STACKS,
+        reduce_dtype="bf16" if reduces_in_half or BF16_REDUCE.search(row.notes) else "fp32",
+        no_sync=zero_stage(row) in (0, 1) or layout.pp > 1 or bool(NO_SYNC.search(row.notes)) or shards_weights_only,
         offload=offload,
         pp_schedule=schedule,
-        pp_virtual_stages=virtual if layout.pp > 1 else 1,
+        pp_virtual_stages=virtual_stages if layout.pp > 1 else 1,
         compile=bool(row.compile),
         float8=_float8(row),
         float8_all_gather="fp8_param_gather" in row.settings and layout.fsdp_ranks > 1,
-        async_optimizer_step=offload == "streamed" and bool(LATER_UPDATE.search(row.text)),
-        activation_offload=bool(ACTIVATIONS_AWAY.search(row.notes) or (recompute == "full" and RESIDUAL_AWAY.search(row.notes))),
-        optimizer_in_backward=bool(IN_BACKWARD.search(plain(row.text))),
+        async_optimizer_step=offload == "streamed" and bool(ASYNC_OPTIMIZER.search(row.text)),
+        activation_offload=bool(
+            ACTIVATION_OFFLOAD.search(row.notes) or (recompute == "full" and RESIDUAL_OFFLOAD.search(row.notes))
+        ),
+        optimizer_in_backward=bool(OPTIMIZER_IN_BACKWARD.search(without_parentheses(row.text))),
         ep_overlap=layout.ep > 1 and bool(EP_OVERLAP.search(row.notes) or "dualpipe" in row.schedule.lower()),
     )
 
@@ -224,15 +236,15 @@ def _reshards(row: Row, layout: Layout, stack: Stack) -> bool:
     if SHARDS_WEIGHTS.search(row.notes):
         return True
     if layout.fsdp_ranks == 1:
-        return not MASTER_AWAY.search(row.notes)
-    return zero_stage(row) == 3 and not (layout.pp > 1 and stack.name in HOLDS_IN_PIPELINES)
+        return not MASTER_WEIGHT_OFFLOAD.search(row.notes)
+    return zero_stage(row) == 3 and not (layout.pp > 1 and stack.name in GATHERED_PIPELINE_STACKS)
 
 
 def offload_of(row: Row) -> str:
     """Which model states are in host memory."""
-    if MASTER_AWAY.search(row.notes):
+    if MASTER_WEIGHT_OFFLOAD.search(row.notes):
         return "all" if row.precision == "fp8" or SHARDS_WEIGHTS.search(row.notes) else "optimizer"
-    return first(OFFLOAD, row.text, "none")
+    return matched_value(OFFLOAD, row.text, "none")
 
 
 def _float8(row: Row) -> str:
@@ -247,15 +259,15 @@ def _schedule(row: Row, offload: str, pp: int, stack: Stack) -> tuple[str, int]:
     If only the schedule is stated, torchtitan has two stages per rank, and Megatron stages of two layers: the median of NVIDIA's
     own recipes is two to four layers, and Llama 3 has one.
     """
-    virtual = row.vpp or 1
+    virtual_stages = row.vpp or 1
     if offload == "streamed":
         return "gpipe", 1
-    if virtual > 1:
-        return "interleaved_1f1b", virtual
+    if virtual_stages > 1:
+        return "interleaved_1f1b", virtual_stages
     if "interleaved" in row.schedule.lower() or (
         pp > 1 and row.vpp is None and (INTERLEAVED.search(row.notes) or EP_OVERLAP.search(row.notes))
     ):
-        several = round((row.layers or 0) / pp / 2) if stack.name in CUTS_IN_PAIRS else 2
-        return "interleaved_1f1b", max(several, 2)
+        stages_per_rank = round((row.layers or 0) / pp / 2) if stack.name in TWO_LAYER_STAGE_STACKS else 2
+        return "interleaved_1f1b", max(stages_per_rank, 2)
     schedule = next((name for word, name in SCHEDULES.items() if word in row.schedule.lower()), "1f1b")
     return schedule, 2 if schedule in ("zbv_zero_bubble", "dual_pipe_v") else 1

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Skip(StrEnum):
+class SkipReason(StrEnum):
     """Reasons, each the end of the sentence: the row is skipped since ..."""
 
     FLAGGED = "its source or its reader flags it as unreliable"
@@ -21,6 +21,6 @@ class Skip(StrEnum):
 class Skipped(Exception):  # noqa: N818 - an outcome, not a fault
     """A row cannot be priced; with its reason."""
 
-    def __init__(self, reason: Skip) -> None:
+    def __init__(self, reason: SkipReason) -> None:
         super().__init__(reason.value)
         self.reason = reason

@@ -6,6 +6,7 @@ from math import log
 import numpy as np
 
 from strategist.accuracy.error_metrics import PricedCase
+from strategist.accuracy.grouping import grouped
 from strategist.cost.candidate_arrays import Floats
 
 MIN_ROWS = 20
@@ -37,26 +38,24 @@ def regular_step_probability(errors: Floats) -> Floats:
     centre, spread, share = float(np.quantile(errors, 0.25)), MAX_SPREAD, 0.5
     for _ in range(MAX_ITERATIONS):
         distance = (errors - centre) / spread
-        near = share / (spread * np.sqrt(2 * np.pi)) * np.exp(-(distance**2) / 2)
-        slower = np.maximum(errors - centre, 0.0) / STALL_LOG_RATIO
-        far = (1 - share) * slower * np.exp(-slower) / STALL_LOG_RATIO
-        found = np.where(slower > 0, near / (near + far), 1.0)
-        share = float(np.mean(found))
-        centre = float(np.sum(found * errors) / np.sum(found))
-        spread = float(np.clip(np.sqrt(np.sum(found * (errors - centre) ** 2) / np.sum(found)), MIN_SPREAD, MAX_SPREAD))
-    return found
+        regular = share / (spread * np.sqrt(2 * np.pi)) * np.exp(-(distance**2) / 2)
+        excess = np.maximum(errors - centre, 0.0) / STALL_LOG_RATIO
+        stalled = (1 - share) * excess * np.exp(-excess) / STALL_LOG_RATIO
+        probability = np.where(excess > 0, regular / (regular + stalled), 1.0)
+        share = float(np.mean(probability))
+        centre = float(np.sum(probability * errors) / np.sum(probability))
+        spread = float(np.clip(np.sqrt(np.sum(probability * (errors - centre) ** 2) / np.sum(probability)), MIN_SPREAD, MAX_SPREAD))
+    return probability
 
 
-def without_stalled(judged: Sequence[PricedCase]) -> list[PricedCase]:
+def without_stalled(priced_cases: Sequence[PricedCase]) -> list[PricedCase]:
     """Rows that probably did not stall, and rows without a step time; each source and stack has its own mixture."""
-    groups: dict[tuple[str, str], list[PricedCase]] = {}
-    for item in judged:
-        groups.setdefault((item.case.row.file, item.case.stack.name), []).append(item)
+    groups = grouped(priced_cases, lambda item: (item.case.row.file, item.case.stack.name))
     return [item for group in groups.values() for item in _without_stalled(group)]
 
 
 def _without_stalled(group: Sequence[PricedCase]) -> list[PricedCase]:
     timed = [(item, log(item.case.step_seconds / item.step_seconds)) for item in group if item.case.step_seconds]
-    states = regular_step_probability(np.array([error for _, error in timed]))
-    kept = [item for (item, _), state in zip(timed, states, strict=True) if state > 0.5]
-    return kept + [item for item in group if not item.case.step_seconds]
+    probabilities = regular_step_probability(np.array([error for _, error in timed]))
+    regular = [item for (item, _), probability in zip(timed, probabilities, strict=True) if probability > 0.5]
+    return regular + [item for item in group if not item.case.step_seconds]

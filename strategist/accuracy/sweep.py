@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.case_observation import observation
-from strategist.accuracy.refit import common_factors, own_factors
+from strategist.accuracy.grouping import grouped
+from strategist.accuracy.refit import common_factors, stack_factors
 from strategist.contract.estimate import TimeParts
 from strategist.cost.calibration import Calibration
 from strategist.cost.observation import tables
@@ -45,48 +46,49 @@ class Sweep:
         return self.cases[0].cluster.devices
 
 
-def grouped(cases: Sequence[Case], least: int = MIN_ROWS) -> dict[str, list[Case]]:
-    """Cases of each sweep by its name; sweeps have at least ``least`` rows that ran or failed, of which one ran."""
-    groups: dict[tuple[str, ...], list[Case]] = {}
-    for case in cases:
-        if case.step_seconds or case.oom:
-            groups.setdefault(case.sweep, []).append(case)
-    large = [own for own in groups.values() if len(own) >= least and any(case.step_seconds for case in own)]
-    return {_name(own[0]): own for own in large}
+def sweeps_by_name(cases: Sequence[Case], min_rows: int = MIN_ROWS) -> dict[str, list[Case]]:
+    """Cases of each sweep by its name; sweeps have at least ``min_rows`` rows that ran or failed, of which one ran."""
+    groups = grouped((case for case in cases if case.step_seconds or case.oom), lambda case: case.sweep)
+    large_sweeps = [
+        sweep_cases
+        for sweep_cases in groups.values()
+        if len(sweep_cases) >= min_rows and any(case.step_seconds for case in sweep_cases)
+    ]
+    return {_name(sweep_cases[0]): sweep_cases for sweep_cases in large_sweeps}
 
 
-def common_without(cases: Sequence[Case], own: Sequence[Case]) -> Calibration:
+def common_without(cases: Sequence[Case], sweep_cases: Sequence[Case]) -> Calibration:
     """Factors of the sweep's stack family, fitted to all other sources, so that none of the sweep's rows is used. The search
     begins at the shipped factors.
     """
-    like, start = own[0], {item.stack: item.calibration for item in shipped().fits}
-    return common_factors([case for case in cases if case.row.file != like.row.file], like.stack.family, start)
+    example, start = sweep_cases[0], {item.stack: item.calibration for item in shipped().fits}
+    return common_factors([case for case in cases if case.row.file != example.row.file], example.stack.family, start)
 
 
-def priced_without(cases: Sequence[Case], own: Sequence[Case], common: Calibration) -> Sweep:
+def priced_without(cases: Sequence[Case], sweep_cases: Sequence[Case], common: Calibration) -> Sweep:
     """The sweep, priced by factors fitted to all other rows of its stack, with ``common`` as the prior."""
-    like = own[0]
-    others = [case for case in cases if case.sweep != like.sweep and case.stack.name == like.stack.name]
-    return priced_by(own_factors(others, common), own)
+    example = sweep_cases[0]
+    other_sweeps = [case for case in cases if case.sweep != example.sweep and case.stack.name == example.stack.name]
+    return priced_by(stack_factors(other_sweeps, common), sweep_cases)
 
 
-def priced_by(calibration: Calibration, own: Sequence[Case]) -> Sweep:
+def priced_by(calibration: Calibration, sweep_cases: Sequence[Case]) -> Sweep:
     """The sweep, priced by this calibration."""
-    candidates = _distinct(own)
-    found = np.zeros((len(candidates), 2))
+    candidates = _distinct(sweep_cases)
+    step_and_memory = np.zeros((len(candidates), 2))
     parts = np.zeros((len(candidates), len(TIME_PARTS)))
     for group in tables([observation(runs[0]) for runs in candidates]):
-        priced, time, at = group.priced(calibration), group.step(calibration).time, list(group.members)
-        found[at] = np.stack([priced.step_seconds, priced.peak_memory_bytes / priced.room_bytes], axis=1)
-        parts[at] = np.stack([np.broadcast_to(time.get(name, 0.0), (len(at),)) for name in TIME_PARTS], axis=1)
-    order = np.argsort(found[:, 0], kind="stable")
+        priced, time, rows = group.priced(calibration), group.step(calibration).time, list(group.members)
+        step_and_memory[rows] = np.stack([priced.step_seconds, priced.peak_memory_bytes / priced.room_bytes], axis=1)
+        parts[rows] = np.stack([np.broadcast_to(time.get(name, 0.0), (len(rows),)) for name in TIME_PARTS], axis=1)
+    order = np.argsort(step_and_memory[:, 0], kind="stable")
     return Sweep(
-        name=_name(own[0]),
-        rows=len(own),
-        cases=tuple(candidates[place][0] for place in order),
-        step_seconds=np.array([_seconds(candidates[place]) for place in order]),
-        predicted_seconds=found[order, 0],
-        memory_ratio=found[order, 1],
+        name=_name(sweep_cases[0]),
+        rows=len(sweep_cases),
+        cases=tuple(candidates[index][0] for index in order),
+        step_seconds=np.array([_seconds(candidates[index]) for index in order]),
+        predicted_seconds=step_and_memory[order, 0],
+        memory_ratio=step_and_memory[order, 1],
         part_seconds=parts[order],
     )
 
@@ -94,19 +96,16 @@ def priced_by(calibration: Calibration, own: Sequence[Case]) -> Sweep:
 TIME_PARTS = tuple(TimeParts.__dataclass_fields__)
 
 
-def _distinct(own: Sequence[Case]) -> list[list[Case]]:
+def _distinct(sweep_cases: Sequence[Case]) -> list[list[Case]]:
     """Runs grouped by candidate."""
-    runs: dict[str, list[Case]] = {}
-    for case in own:
-        runs.setdefault(case.layout, []).append(case)
-    return list(runs.values())
+    return list(grouped(sweep_cases, lambda case: case.layout).values())
 
 
 def _seconds(runs: Sequence[Case]) -> float:
-    known = [case.step_seconds for case in runs if case.step_seconds]
-    return statistics.median(known) if known else inf
+    measured = [case.step_seconds for case in runs if case.step_seconds]
+    return statistics.median(measured) if measured else inf
 
 
 def _name(case: Case) -> str:
-    work = case.workload
-    return f"{case.row.file}: {case.row.model}, {case.cluster.name}, {work.global_batch} x {work.seq_len} tokens"
+    workload = case.workload
+    return f"{case.row.file}: {case.row.model}, {case.cluster.name}, {workload.global_batch} x {workload.seq_len} tokens"

@@ -20,9 +20,9 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text, re.IGNORECASE)
 
 
-def first(words: tuple[Words, ...], text: str, otherwise: str) -> str:
-    """The value of the first of ``words`` whose pattern matches ``text``; ``otherwise`` if none does."""
-    return next((item.value for item in words if item.pattern.search(text)), otherwise)
+def matched_value(patterns: tuple[Words, ...], text: str, default: str) -> str:
+    """The value of the first of ``patterns`` whose pattern matches ``text``; ``default`` if none does."""
+    return next((item.value for item in patterns if item.pattern.search(text)), default)
 
 
 # torch supports B200 since 2.7, torchtitan experts since 2025-04.
@@ -55,15 +55,15 @@ STACKS = _words(
 )
 """Frameworks, the most specific patterns first."""
 
-SPLITS_SEQUENCE = ("nanotron", "torchtitan", "megatron-core", "nemo", "torch")
+SEQUENCE_PARALLEL_STACKS = ("nanotron", "torchtitan", "megatron-core", "nemo", "torch")
 """Stacks that use sequence parallelism with tensor parallelism by default. Those older than arXiv 2205.05198 do not support it;
 the remaining ones need a setting.
 """
 
-SAVED_USUALLY = "matmul+attention+collectives"
+DEFAULT_SAVED_OPERATIONS = "matmul+attention+collectives"
 """Operations that selective recomputation saves; the share of matmuls is a trait of the framework."""
 
-HOLDS_IN_PIPELINES = ("torchtitan",)
+GATHERED_PIPELINE_STACKS = ("torchtitan",)
 """Stacks whose pipeline stages keep parameters gathered (``reshard_after_forward_policy`` default: not with pipelines)."""
 
 INTERLEAVED = _pattern(r"(?<!no )(?<!non-)\binterleaved 1f1b|\bpp overlap\b")
@@ -75,19 +75,19 @@ EP_OVERLAP = _pattern(r"\b(a2a|ep comm) overlap on\b|overlap[-_]moe[-_]expert[-_
 DISPATCH = _words((r"\bdispatcher (nccl )?all-to-all|moe[-_]token[-_]dispatcher[-_]type=alltoall", "choices"))
 """Dispatchers that send a token once for each of its experts, instead of once to each rank (DeepEP, HybridEP)."""
 
-CUTS_IN_PAIRS = ("megatron-core", "nemo", "torch")
+TWO_LAYER_STAGE_STACKS = ("megatron-core", "nemo", "torch")
 """Stacks whose interleaved stages have two layers each by default."""
 
-GATHERS_LOGITS = ("aleph-alpha-scaling",)
+GATHERED_LOGITS_STACKS = ("aleph-alpha-scaling",)
 """Stacks whose tensor-parallel ranks each compute the loss over the whole vocabulary."""
 
-REDUCES_SHARDS_IN_HALF = ("hf-trainer", "transformers-2024", "galvatron")
+HALF_REDUCE_STACKS = ("hf-trainer", "transformers-2024", "galvatron")
 """Stacks on torch's FSDP1, which reduces gradients in the compute dtype unless another is set (MixedPrecision)."""
 
-SUMS_IN_FLOAT32 = ("aleph-alpha-scaling",)
+FP32_REDUCE_STACKS = ("aleph-alpha-scaling",)
 """Stacks that keep gradients in half precision, but reduce them in fp32."""
 
-TRAIN = _words(
+TRAIN_MODES = _words(
     (r"qlora|\bnf4\b|\bfp4\b|4-bit base|bnb\.|quantization (int4|bnb|hqq|awq|gptq)|\bhqq\b|\b(awq|gptq)\b", "qlora"),
     (r"(?<![a-z])lora(?![a-z])|\badapter( v2)?;", "lora"),
 )
@@ -102,8 +102,8 @@ other submitters use, too (``fp8_params``, ``activation_func_fp8_input_store``: 
 FP8 and FP8_ACT). AMD's code has its own configuration.
 """
 
-RANKS = _pattern(r"\b(?:lora[ _-])?(?:rank|dim|r)[ =]+([0-9]+)")
-TRAINED = _pattern(r"\btrainable(?: parameters)?:? ([0-9][0-9,]*)")
+LORA_RANK = _pattern(r"\b(?:lora[ _-])?(?:rank|dim|r)[ =]+([0-9]+)")
+TRAINED_PARAMETERS = _pattern(r"\btrainable(?: parameters)?:? ([0-9][0-9,]*)")
 
 OFFLOAD = _words(
     (r"roundpipe \(|mobius|\bstreamed\b", "streamed"),
@@ -120,7 +120,7 @@ OFFLOAD = _words(
     ),
 )
 
-ATTENTION = _words(
+ATTENTION_COLUMN = _words(
     (r"^\s*(0|no|none|false|off|unfused|eager|naive|native|torch|math|megatron|local|softmax)\b", "unfused"),
     (r"^\s*(1|yes|true|on|flash|fa|fused|cudnn|te|sdpa|xformers|flex|triton)", "flash"),
 )
@@ -145,7 +145,7 @@ FUSED = _pattern(
 )
 """Operations between matmuls run in fused kernels."""
 
-RECOMPUTE = _words(
+RECOMPUTE_COLUMN = _words(
     (r"^(full|every[ _]layer|per[ _]layer|layer|all|block)", "full"),
     (r"^megatron_selective", "core_attention"),
     (r"^(selective_layer|alternate|every (2nd|second))", "every_second_layer"),
@@ -166,7 +166,7 @@ RECOMPUTE_WORDS = _words(
     (r"(gradient|activation)[ _]checkpointing|full (checkpointing|recompute)", "full"),
 )
 
-RECOMPUTE_USUAL = _words(
+RECOMPUTE_DEFAULTS = _words(
     (r"\btorchtune\b|\b(qwen3-32b|70b|405b)\b.*\btorchtitan\b", "full"),
     (r"\btorchtitan\b", "selective"),
 )
@@ -174,11 +174,11 @@ RECOMPUTE_USUAL = _words(
 job configuration, but ``full`` in those of its large models (models/qwen3/train_configs/qwen3_32b.toml).
 """
 RECOMPUTE_FLAGS = re.compile(r"recompute-([a-z]+)")
-RESIDUAL_AWAY = _pattern(r"offload-residual")
-MASTER_AWAY = _pattern(r"offload-master")
+RESIDUAL_OFFLOAD = _pattern(r"offload-residual")
+MASTER_WEIGHT_OFFLOAD = _pattern(r"offload-master")
 SHARDS_WEIGHTS = _pattern(r"--shard-weights")
 SHARDS_GRADIENTS = _pattern(r"--shard-gradients")
-GRADIENTS_AWAY = _pattern(r"offload-gradients")
+GRADIENT_OFFLOAD = _pattern(r"offload-gradients")
 """Flags of llm.q: parts of a layer that are recomputed, the residual in host memory, and weights and gradients, which are sharded
 independently (README).
 
@@ -186,11 +186,11 @@ Unsharded weights in bf16 are the master copy, so that offloading it moves nothi
 ``WeightsMgrUnsharded``).
 """
 
-LAYERS_AWAY = _pattern(r"cpu_offloading_num_layers=([0-9]+)")
+OFFLOADED_LAYERS = _pattern(r"cpu_offloading_num_layers=([0-9]+)")
 """Number of layers whose activations are offloaded to host memory."""
 RECOMPUTED_MODULES = _pattern(r"recompute_modules=\[([^\]]*)\]")
 
-PURE_HALF = _pattern(
+PURE_BF16 = _pattern(
     r"pure[_ ]bf16|bf16[- ]true|bf16 (weights|params|parameters) and|torch_dtype bfloat16|bf16 stochastic|full bf16|bf16 master"
     r"|\btorchtune\b|\blitgpt\b|\bswift\b.*full-parameter|\bnemo[ -](performance|framework)[^;]*;.*\btask SFT\b"
 )
@@ -205,29 +205,29 @@ OPTIMIZERS = _words(
     (r"bf16 (m/v|states|moments)|anyprecision", "adamw_bf16"),
 )
 
-IN_BACKWARD = _pattern(r"optimizer[_ ]in[_ ]b(ack)?wd|optimizer_in_backward|optimizer step into backward")
+OPTIMIZER_IN_BACKWARD = _pattern(r"optimizer[_ ]in[_ ]b(ack)?wd|optimizer_in_backward|optimizer step into backward")
 PRECISION_WORDS = _words((r"\bdtype:? fp32\b", "fp32"), (r"\bdtype:? bf16\b", "bf16"), (r"\bdtype:? fp16\b", "fp16"))
 
-HALF_REDUCE = _pattern(
+BF16_REDUCE = _pattern(
     r"grad-reduce-in-bf16=true|(bf16|fp16) (gradient )?reduc|gradients? (are )?reduced in (bf16|fp16)|MP Mode PURE"
 )
-HALF_GRADIENTS = _pattern(r"megatron-bridge perf|nemo performance|mlperf training")
+BF16_GRADIENTS = _pattern(r"megatron-bridge perf|nemo performance|mlperf training")
 """Gradients are kept and reduced in bf16: as stated, or as in NVIDIA's performance recipes (Megatron-Bridge:
 perf_recipes/_common.py).
 """
 
-WHOLE_GRADIENTS = _pattern(r"fp32 (unsharded )?(gradient|grad)s?( accumulation| reduce)?|grads? fp32|accumulat\w* in fp32")
+FP32_GRADIENTS = _pattern(r"fp32 (unsharded )?(gradient|grad)s?( accumulation| reduce)?|grads? fp32|accumulat\w* in fp32")
 """Gradients are kept in fp32, whatever the framework's default."""
 
 NO_SYNC = _pattern(r"no_sync(\(\))? (on|accumulation)|under no_sync")
-FP16_SUMS = _pattern(r"allow_fp16_accumulation\s*=\s*true")
+FP16_ACCUMULATION = _pattern(r"allow_fp16_accumulation\s*=\s*true")
 """A setting of torch's matmuls; frameworks with their own matmuls ignore it."""
-LATER_UPDATE = _pattern(r"\basync(hronous)? optimizer")
+ASYNC_OPTIMIZER = _pattern(r"\basync(hronous)? optimizer")
 FUSED_LOSS = _pattern(r"fused linear cross|\bliger\b|LC-CE")
 """The head's matmul is fused into the loss (arXiv 2410.10989)."""
 
 CHUNKED_LOSS = _pattern(r"(?<!un)chunked (cross[- ]entropy|nll|loss)")
-WHOLE_LOSS = _pattern(r"unchunked cross[- ]entropy|loss whole")
+UNCHUNKED_LOSS = _pattern(r"unchunked cross[- ]entropy|loss whole")
 HEAD_CHUNKS = _pattern(r"(?:lm|loss)-?head-?chunks=([0-9]+)")
 LOSS_CHUNKS = _pattern(r"([0-9]+) chunks of the logits")
 DEFAULT_LOSS_CHUNKS, HALF_LOGIT_BYTES = 8, 2.0
@@ -248,23 +248,23 @@ TUNED_ATTENTION = _pattern(r"\bcudnn\b(?! shadow)|\bfa3\b|flash[- ]?attention[- 
 NOT_REENTRANT = _pattern(r"use_reentrant[ =:]+false|non-?reentrant")
 """Checkpoints that run a layer's backward pass within that of the whole model."""
 
-ACTIVATIONS_AWAY = _pattern(r"(?<!without )\b(gradient-checkpoint|activation) offload(ing)?\b")
+ACTIVATION_OFFLOAD = _pattern(r"(?<!without )\b(gradient-checkpoint|activation) offload(ing)?\b")
 """Checkpointed activations are offloaded to host memory."""
 
-OTHER_TECHNIQUES = _pattern(
+UNSUPPORTED_TECHNIQUES = _pattern(
     r"nn\.dataparallel|not an llm|unet|micro-benchmark|(?<!wrap )per-layer (forward|time)|forward time of one|layertime"
     r"|activation[ _]offload|fine_grained_offloading"
 )
 """Techniques that a plan cannot express; searched outside of parentheses."""
 
-NO_BENCHMARK = _pattern(r"not a (tuned )?benchmark")
+NOT_A_BENCHMARK = _pattern(r"not a (tuned )?benchmark")
 """Times that the source itself does not call representative, such as those of continuous integration."""
 
-FLAGS = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|LOW TRUST|inconsistent|not comparable")
+UNRELIABLE = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|LOW TRUST|inconsistent|not comparable")
 ANALYTIC = _pattern(r"numbers look analytic|computed breakdown|is analytic")
 """The values were computed, not measured."""
 
-COUNTS_RECOMPUTATION = ("megatron-2021", "oneflow", "megatron-deepspeed")
+HARDWARE_FLOPS_STACKS = ("megatron-2021", "oneflow", "megatron-deepspeed")
 """Stacks whose published FLOP/s include recomputation (arXiv 2104.04473, section 5.1, equation 3)."""
 
 HARDWARE_FLOPS = re.compile(r"\bHFU\b|counts? recompute|recompute FLOPs|incl\. recompute")
@@ -272,21 +272,21 @@ RESERVED = _pattern(r"reserved|nvidia-smi")
 PROCESS = _pattern(r"nvidia-smi")
 ALLOCATED = _pattern(r"max_memory_allocated|max allocated|allocated peak|peak allocated|torch allocated")
 
-LAST_STAGE = _pattern(r"last rank = last pp stage|\blast (pipeline )?stage only")
-STAGE = _pattern(r"(?:pipeline stage|peak = stage) ([0-9]+)\b")
-RANK = _pattern(r"; rank ([0-9]+)\b")
+MEMORY_LAST_STAGE = _pattern(r"last rank = last pp stage|\blast (pipeline )?stage only")
+MEMORY_STAGE = _pattern(r"(?:pipeline stage|peak = stage) ([0-9]+)\b")
+MEMORY_RANK = _pattern(r"; rank ([0-9]+)\b")
 """Rank or stage whose memory is published; by default the fullest stage."""
 
 INT8_BASE = _pattern(r"quantization int8")
 
-SEQUENCE = _pattern(r"seq\w*[^;.]{0,40}default ([0-9]{3,7})\b")
+STATED_SEQ_LEN = _pattern(r"seq\w*[^;.]{0,40}default ([0-9]{3,7})\b")
 VOCABULARY = _pattern(r"vocab[^;]*?\babout ([0-9.]+)k\b")
 ACCUMULATION = _pattern(r"(?:grad(?:ient)?[ _-]?accum(?:ulation)?|accumulation|\bGA)[ =]+([0-9]+)")
 MICRO_BATCHES = _pattern(r"\b([0-9]+) micro-?batches(?: per (?:accumulation )?step|[,)])")
-MICRO_BATCH_A_STAGE = _pattern(r"default(?: at \w+)? = pp degree")
+MICRO_BATCH_PER_STAGE = _pattern(r"default(?: at \w+)? = pp degree")
 """The framework's default is as many micro-batches as stages."""
 
-RAN_BATCH = _pattern(r"=([0-9]+) != (?:GBS|global batch)|heading says GBS=([0-9]+)")
+ACTUAL_BATCH = _pattern(r"=([0-9]+) != (?:GBS|global batch)|heading says GBS=([0-9]+)")
 """Global batch that a run really had, if the source's column states another one."""
 
 HALF_LAYERS = _words(
@@ -295,21 +295,21 @@ HALF_LAYERS = _words(
 )
 """Profiles of layers with only one half: attention or feed-forward."""
 
-MODEL_RANKS = _pattern(r"model-parallel size \(TP x PP\) = ([0-9]+)")
+TP_TIMES_PP = _pattern(r"model-parallel size \(TP x PP\) = ([0-9]+)")
 EXPERT_WIDTH = _pattern(r"expert ffn(?: width)? ([0-9]+)")
 SHARED_EXPERTS = _pattern(r"\b([0-9]+) shared experts?")
-DENSE_FIRST = _pattern(r"first ([0-9]+) (?:layers )?dense|\b([0-9]+) dense (?:first )?layers")
+FIRST_DENSE_LAYERS = _pattern(r"first ([0-9]+) (?:layers )?dense|\b([0-9]+) dense (?:first )?layers")
 
-_PARENTHESES = re.compile(r"\([^()]*\)")
+_IN_PARENTHESES = re.compile(r"\([^()]*\)")
 _RATE = re.compile(r"([0-9.]+)\s*([TG])(b/s|bps|bit/s|B/s)(.{0,24})", re.IGNORECASE)
 _PORTS = re.compile(r"([0-9]+)\s*x\b")
 _OF_COMPUTE = re.compile(r"(?:Compute|PCIe-NIC):")
 _SETTING = re.compile(r"(?<![\w.-])([A-Za-z][\w-]*)=([^\s;]+)")
 
 
-def plain(text: str) -> str:
+def without_parentheses(text: str) -> str:
     """``text`` without its parts in parentheses."""
-    return _PARENTHESES.sub(" ", text)
+    return _IN_PARENTHESES.sub(" ", text)
 
 
 def settings(text: str) -> dict[str, str]:
@@ -317,10 +317,10 @@ def settings(text: str) -> dict[str, str]:
     return {name.replace("-", "_").lower(): value.rstrip(",.)") for name, value in _SETTING.findall(text)}
 
 
-def number(pattern: re.Pattern[str], text: str) -> float | None:
+def last_number(pattern: re.Pattern[str], text: str) -> float | None:
     """The number in the last match of ``pattern``, since reports begin with the general case; None without a match."""
-    found = [group for match in pattern.finditer(text) for group in match.groups() if group]
-    return float(found[-1].replace(",", "")) if found else None
+    numbers = [group for match in pattern.finditer(text) for group in match.groups() if group]
+    return float(numbers[-1].replace(",", "")) if numbers else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ def cases_of(records: Sequence[Record], name: str) -> list[Case]:
 
 
 def _case(record: Record, name: str, line: int) -> Case:
-    plan, measured = record.plan, record.measurement
-    ran = measured.outcome is Outcome.OK
+    plan, measurement = record.plan, record.measurement
+    ran = measurement.outcome is Outcome.OK
     return Case(
         row=Row(file=name, line=line, model=plan.model.name),
         model=plan.model,
@@ -29,8 +29,8 @@ def _case(record: Record, name: str, line: int) -> Case:
         stack=native_stack(plan.candidate.options, plan.workload.optimizer),
         candidate=plan.candidate,
         accumulation=plan.accumulation,
-        step_seconds=measured.step_seconds if ran else None,
-        peak_memory_bytes=max(measured.peak_memory_bytes, default=None) if ran else None,
+        step_seconds=measurement.step_seconds if ran else None,
+        peak_memory_bytes=max(measurement.peak_memory_bytes, default=None) if ran else None,
         reserved=False,
-        oom=measured.outcome is Outcome.OOM,
+        oom=measurement.outcome is Outcome.OOM,
     )

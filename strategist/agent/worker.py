@@ -114,7 +114,7 @@ def _report(say: Any, over: threading.Event) -> None:
     """Sends the progress of the call."""
     while not over.wait(PROGRESS_SECONDS):
         stages = progress.under_way()
-        counts = ", ".join(f"{each.done} of {each.total} {each.what}" for each in stages)
+        counts = ", ".join(f"{each.done} of {each.total} {each.units}" for each in stages)
         say({"share": progress.share_done(stages), "progress": counts or "works"})
 
 

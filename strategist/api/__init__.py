@@ -112,7 +112,7 @@ if TYPE_CHECKING:
     from strategist.tuner.study_metrics import StudyMetrics as StudyMetrics
     from strategist.tuner.tuning_follower import TuningFollower as TuningFollower, TuningSnapshot as TuningSnapshot
 
-_PLACES = {
+_EXPORTS = {
     "api.cards": (
         "Folders Ids fix_cards in_language lint lint_check lint_checks lint_codes listed_cards load_cards new_card not_as_shipped "
         "reference run_card_tests schema torch_installed write_reference"
@@ -153,7 +153,7 @@ _PLACES = {
 }
 """Exported names by the module that defines them."""
 
-_MODULES = {name: f"strategist.{module}" for module, names in _PLACES.items() for name in names.split()}
+_MODULES = {name: f"strategist.{module}" for module, names in _EXPORTS.items() for name in names.split()}
 
 __all__ = sorted(_MODULES)
 
@@ -161,8 +161,8 @@ __all__ = sorted(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'strategist.api' has no attribute {name!r}")
-    globals()[name] = found = getattr(import_module(_MODULES[name]), name)
-    return found
+    globals()[name] = value = getattr(import_module(_MODULES[name]), name)
+    return value
 
 
 def _renderer(name: str) -> Callable[[Any], str | None]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Folders = Sequence[str | Path]
 """Folders of cards, or names of decks that installed packages provide."""
 
-Shown = TypeVar("Shown")
+Value = TypeVar("Value")
 
 Ids = Sequence[str]
 """Ids of cards to leave out."""
@@ -41,7 +41,7 @@ def load_cards(folders: Folders = (), without: Ids = ()) -> Deck:
     return deck
 
 
-def in_language(value: Shown, language: str, *, cards: Folders = ()) -> Shown:
+def in_language(value: Value, language: str, *, cards: Folders = ()) -> Value:
     """The value (an answer, a report, a deck) with the texts of cards in ``language``, en or zh; nothing else changes.
 
     Raises:
@@ -77,10 +77,10 @@ def not_as_shipped(deck: Deck, without: Ids = ()) -> tuple[str, ...]:
     shipped = data_dir("cards")
     items: tuple[Card | Flow, ...] = (*deck.cards, *deck.flows)
     files = {item.id: item.document.path for item in items}
-    own = {key: file for key, file in files.items() if not Path(file).is_relative_to(shipped)}
-    place = {key: f", in place of {deck.replaced[key]}" if key in deck.replaced else "" for key in own}
+    added = {key: file for key, file in files.items() if not Path(file).is_relative_to(shipped)}
+    replacement_note = {key: f", in place of {deck.replaced[key]}" if key in deck.replaced else "" for key in added}
     return (
-        *(f"{key} comes from {file}{place[key]}" for key, file in own.items()),
+        *(f"{key} comes from {file}{replacement_note[key]}" for key, file in added.items()),
         *(f"{key} is left out" for key in dict.fromkeys(without)),
     )
 
@@ -97,13 +97,13 @@ def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bo
     """
     from strategist.lint.run import cards_in, lint as lint_deck
 
-    judged = paths or [data_dir("cards")]
-    world = None
+    targets = paths or [data_dir("cards")]
+    environment = None
     if look_up_sources or run_examples:
         from strategist.executors.lint_environment import inspect_environment
 
-        world = inspect_environment(cards_in(judged), look_up_sources=look_up_sources, run_the_examples=run_examples)
-    return lint_deck(judged, world, base_deck=load_cards() if paths else Deck(()))
+        environment = inspect_environment(cards_in(targets), look_up_sources=look_up_sources, run_the_examples=run_examples)
+    return lint_deck(targets, environment, base_deck=load_cards() if paths else Deck(()))
 
 
 def torch_installed() -> bool:
@@ -121,10 +121,10 @@ def fix_cards(paths: Folders, codes: frozenset[str], *, write: bool) -> "tuple[R
     """
     from strategist.lint import fix
 
-    made = tuple(fix.repairs(paths, codes))
-    for repair in made if write else ():
+    repairs = tuple(fix.repairs(paths, codes))
+    for repair in repairs if write else ():
         fix.write(repair)
-    return made
+    return repairs
 
 
 def lint_checks() -> "tuple[Entry, ...]":
@@ -140,13 +140,13 @@ def lint_check(code: str) -> "Entry":
     Raises:
         InputError: there is no such check.
     """
-    known = {entry.code: entry for entry in lint_checks()}
-    if code.upper() not in known:
-        near = get_close_matches(code.upper(), known, n=1, cutoff=0)
+    checks = {entry.code: entry for entry in lint_checks()}
+    if code.upper() not in checks:
+        nearest = get_close_matches(code.upper(), checks, n=1, cutoff=0)
         raise InputError(
-            f"code {code}", "is not a check of the linter", f"did you mean {near[0]}? strategist cards explain lists all"
+            f"code {code}", "is not a check of the linter", f"did you mean {nearest[0]}? strategist cards explain lists all"
         )
-    return known[code.upper()]
+    return checks[code.upper()]
 
 
 def lint_codes(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> frozenset[str]:
@@ -159,9 +159,9 @@ def lint_codes(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> frozen
     for word in (*select, *ignore):
         if not any(code.startswith(word.upper()) for code in codes):
             lint_check(word)
-    wanted, unwanted = (tuple(word.upper() for word in words) for words in (select, ignore))
+    selected, ignored = (tuple(word.upper() for word in words) for words in (select, ignore))
     return frozenset(
-        code for code in codes if (not wanted or code.startswith(wanted)) and not (unwanted and code.startswith(unwanted))
+        code for code in codes if (not selected or code.startswith(selected)) and not (ignored and code.startswith(ignored))
     )
 
 
@@ -248,13 +248,13 @@ def _cards_of(targets: Folders, deck: Deck) -> Sequence[Card]:
     from strategist.cards.reader import read_card
     from strategist.files.yaml_file import load
 
-    found: list[Card] = [] if targets else list(deck.cards)
+    chosen: list[Card] = [] if targets else list(deck.cards)
     for target in targets:
         path = Path(target)
         if path.suffix == ".yaml":
-            found.append(read_card(load(path)))
+            chosen.append(read_card(load(path)))
         elif path.is_dir() or len(path.parts) > 1:
-            found += load_deck(path).cards
+            chosen += load_deck(path).cards
         else:
-            found.append(deck.card(str(target)))
-    return found
+            chosen.append(deck.card(str(target)))
+    return chosen

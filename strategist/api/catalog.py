@@ -21,11 +21,11 @@ def model(name: str) -> NamedModel:
     >>> model("32b").shape.name
     'qwen2.5-32b'
     """
-    found = resolve_model(name)
-    ways = {"full training, adamw": Workload(), "full training, adamw8bit": Workload(optimizer="adamw8bit")}
-    ways |= {"lora": Workload(train="lora"), "qlora": Workload(train="qlora")}
-    kept = {way: int(model_state_bytes(found.shape, workload)) for way, workload in ways.items()}
-    return NamedModel(shape=found.shape, note=found.note, state_bytes=kept)
+    resolved = resolve_model(name)
+    workloads = {"full training, adamw": Workload(), "full training, adamw8bit": Workload(optimizer="adamw8bit")}
+    workloads |= {"lora": Workload(train="lora"), "qlora": Workload(train="qlora")}
+    state_bytes = {name: int(model_state_bytes(resolved.shape, workload)) for name, workload in workloads.items()}
+    return NamedModel(shape=resolved.shape, note=resolved.note, state_bytes=state_bytes)
 
 
 def cluster(name: str, *, by_device: bool = True) -> Cluster:

@@ -59,9 +59,9 @@ def import_plan(
     from strategist.formats.config_reader import read
     from strategist.planning.review import imported
 
-    source, chosen, found = read(path, format)
-    made = setup(source, found, given)
-    return imported(source, chosen, made, deck=load_cards(cards, without), calibration=load_calibration(calibration))
+    source, config_format, parsed = read(path, format)
+    job = setup(source, parsed, given)
+    return imported(source, config_format, job, deck=load_cards(cards, without), calibration=load_calibration(calibration))
 
 
 def check_config(
@@ -93,10 +93,10 @@ def check_config(
     from strategist.formats.config_reader import read
     from strategist.planning.review import reviewed
 
-    source, chosen, found = read(path, format)
-    made = setup(source, found, given)
+    source, config_format, parsed = read(path, format)
+    job = setup(source, parsed, given)
     factors = load_calibration(calibration)
-    return reviewed(source, chosen, made, deck=load_cards(cards, without), calibration=factors, confidence=confidence)
+    return reviewed(source, config_format, job, deck=load_cards(cards, without), calibration=factors, confidence=confidence)
 
 
 def named_model(path: str | Path, *, format: str = "") -> str | None:
@@ -107,8 +107,8 @@ def named_model(path: str | Path, *, format: str = "") -> str | None:
     """
     from strategist.formats.config_reader import read
 
-    _, _, found = read(path, format)
-    return found.model if isinstance(found.model, str) else None
+    _, _, parsed = read(path, format)
+    return parsed.model if isinstance(parsed.model, str) else None
 
 
 def job_file(path: str | Path) -> File:
@@ -117,13 +117,13 @@ def job_file(path: str | Path) -> File:
     Raises:
         FileError: the file cannot be read, or is not text.
     """
-    place = Path(path)
+    file_path = Path(path)
     try:
-        return File(name=place.name, text=place.read_text(encoding="utf-8"))
+        return File(name=file_path.name, text=file_path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise FileError(place, f"cannot be read: {error.strerror}; name another file") from None
+        raise FileError(file_path, f"cannot be read: {error.strerror}; name another file") from None
     except UnicodeDecodeError:
-        raise FileError(place, "is not text, and jobs ship text files; put it on a volume") from None
+        raise FileError(file_path, "is not text, and jobs ship text files; put it on a volume") from None
 
 
 def export_plan(
@@ -159,37 +159,39 @@ def export_plan(
     from strategist.planning.review import reasons
 
     check_legal(plan)
-    chosen = find_format(format)
-    if chosen.write is None:
-        raise InputError(f"format {chosen.name}", "is only read", f"choose one of {', '.join(formats())}")
-    limits, facts = backend(chosen), situation_facts(plan.model, plan.cluster, plan.workload)
-    do = f"plan again with --backend {chosen.name}"
-    outside = limits.unsupported_settings(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
-    if grave := sorted(
-        (name for name in outside if name.partition(".")[0] in REQUIRED_PARTS), key=lambda name: name.startswith("layout.")
+    target_format = find_format(format)
+    if target_format.write is None:
+        raise InputError(f"format {target_format.name}", "is only read", f"choose one of {', '.join(formats())}")
+    limits, facts = backend(target_format), situation_facts(plan.model, plan.cluster, plan.workload)
+    do = f"plan again with --backend {target_format.name}"
+    unsupported = limits.unsupported_settings(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
+    if blocking := sorted(
+        (name for name in unsupported if name.partition(".")[0] in REQUIRED_PARTS), key=lambda name: name.startswith("layout.")
     ):
-        other = do if grave[0].startswith("layout.") else "change the request, or export to another format: plan --show backends"
-        raise InputError(f"plan {plan.id}", outside[grave[0]], other)
+        advice = (
+            do if blocking[0].startswith("layout.") else "change the request, or export to another format: plan --show backends"
+        )
+        raise InputError(f"plan {plan.id}", unsupported[blocking[0]], advice)
     supported_plan = supported(plan, limits, facts)
     if refusals := limits.refusals(supported_plan.candidate, plan.model, plan.workload, facts):
         raise InputError(f"plan {plan.id}", refusals[0], do)
     refused = limits.refusals(plan.candidate, plan.model, plan.workload, facts)
-    because = reasons(plan, load_cards(cards, without))
-    written = chosen.write(
+    setting_reasons = reasons(plan, load_cards(cards, without))
+    written = target_format.write(
         supported_plan,
         {
             name: text
-            for name, text in because.items()
+            for name, text in setting_reasons.items()
             if value_of(supported_plan.candidate, name) == value_of(plan.candidate, name)
         },
     )
     written = written.with_inputs(inputs)
     shipped = {file.name for file in options.files}
     needs = tuple(need for need in written.needs if need.partition(":")[0] not in shipped)
-    head = (*(f"not in this file: {text}" for text in refused), *(f"missing: {need}" for need in needs))
+    header = (*(f"not in this file: {text}" for text in refused), *(f"missing: {need}" for need in needs))
     findings = (*(finding("FMT-007", text, do) for text in refused), *written.findings)
     written = replace(written, findings=findings, needs=needs)
-    written = written.with_remarks(header_lines(plan), head) if head else written
+    written = written.with_remarks(header_lines(plan), header) if header else written
     return with_job(plan, written, job, options) if job else written
 
 
@@ -202,11 +204,10 @@ def write_files(written: ExportedFiles, folder: str | Path, *, force: bool = Fal
     Raises:
         FileError: a file exists already, or the folder cannot be written.
     """
-    target, own = Path(folder), None if force else ""
-    paths = tuple(target / file.name for file in written.files)
-    outputs.make_folder(target)
+    paths = tuple(Path(folder) / file.name for file in written.files)
+    outputs.make_folder(folder)
     for path in paths:
-        outputs.check(path, own=own)
+        outputs.check(path, marker="", force=force)
     for path, file in zip(paths, written.files, strict=True):
-        outputs.write(path, file.text, own=own, executable=file.runs)
+        outputs.write(path, file.text, marker="", force=force, executable=file.runs)
     return paths

@@ -92,10 +92,10 @@ def write_schemas(folder: str | Path, *, force: bool = False) -> tuple[Path, ...
     Raises:
         FileError: the folder cannot be written.
     """
-    place = Path(folder)
-    paths = tuple(place / f"{name}.schema.json" for name in DOCUMENTS)
-    outputs.make_folder(place)
+    schema_folder = Path(folder)
+    paths = tuple(schema_folder / f"{name}.schema.json" for name in DOCUMENTS)
+    outputs.make_folder(schema_folder)
     for path, name in zip(paths, DOCUMENTS, strict=True):
         text = json.dumps(schema_of(name), indent=2, ensure_ascii=False) + "\n"
-        outputs.write(path, text, own=None if force else '"$id": "urn:strategist:schema:')
+        outputs.write(path, text, marker='"$id": "urn:strategist:schema:', force=force)
     return paths

@@ -40,12 +40,12 @@ def profile_machine(
     """
     from strategist.executors.machine_profile import measure_machine
     from strategist.profiles import local_machine
-    from strategist.profiles.measured_cluster import check_place, write
+    from strategist.profiles.measured_cluster import check_cluster_path, write
 
     target = local_machine.profile_path() if path is None else Path(path)
     if path is None:
         outputs.make_folder(target.parent)
-    check_place(target, force=force)
+    check_cluster_path(target, force=force)
     gpus = () if cpu else local_machine.gpu_names()
     record = measure_machine("cuda" if gpus else "cpu", ranks or len(gpus) or local_machine.cores(), on_event)
     record = replace(record, topology=local_machine.topology() if gpus else "")
@@ -89,7 +89,7 @@ def topology(path: str | Path | None = None, *, nodes: int = 1, force: bool = Fa
     """
     from strategist.profiles import topology as this_node
 
-    found = this_node.read()
+    detected = this_node.read()
     if path:
-        this_node.write(found, nodes, Path(path), force=force)
-    return found
+        this_node.write(detected, nodes, Path(path), force=force)
+    return detected

@@ -54,7 +54,7 @@ def plan(
     >>> best.estimate.peak_memory_bytes < best.cluster.device.usable_memory_bytes
     True
     """
-    request = _without(request, without)
+    request = _with_omitted_cards(request, without)
     deck = load_cards(cards, request.without)
     answer = planner.answer(request, deck=deck, calibration=load_calibration(calibration), top=top)
     return replace(answer, not_as_shipped=not_as_shipped(deck, request.without))
@@ -72,8 +72,8 @@ def by_backend(answer: Answer, *, cards: Folders = (), without: Ids = (), calibr
     from strategist.formats.catalog import formats
 
     deck, factors = load_cards(cards, without or answer.request.without), load_calibration(calibration)
-    found = planner.by_backend(answer.request, (*backends(), *formats()), deck=deck, calibration=factors)
-    return replace(answer, backends=found)
+    backend_plans = planner.by_backend(answer.request, (*backends(), *formats()), deck=deck, calibration=factors)
+    return replace(answer, backends=backend_plans)
 
 
 def price(
@@ -98,11 +98,11 @@ def price(
     >>> 1 < priced.estimate.step_seconds < 10
     True
     """
-    factors, request = load_calibration(calibration), _without(request, without)
+    factors, request = load_calibration(calibration), _with_omitted_cards(request, without)
     return planner.price_candidate(situation(request), candidate, deck=load_cards(cards, request.without), calibration=factors)
 
 
-def _without(request: Request, without: Ids) -> Request:
+def _with_omitted_cards(request: Request, without: Ids) -> Request:
     """The request with these cards also left out."""
     return replace(request, without=tuple(dict.fromkeys((*request.without, *without))))
 
@@ -123,7 +123,7 @@ def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: 
 
     deck = deck_of(plan, cards, without)
     explanation = explain_plan(*_repriced(plan, deck, calibration))
-    return replace(explanation, not_as_shipped=not_as_shipped(deck, _left_out(plan, without)))
+    return replace(explanation, not_as_shipped=not_as_shipped(deck, _omitted_cards(plan, without)))
 
 
 def compare(first: Plan, second: Plan) -> "Comparison":
@@ -162,8 +162,8 @@ def why_not(
     """
     from strategist.planning.explain import why_not as why_not_plan
 
-    today, by = _repriced(plan, deck_of(plan, cards, without), calibration)
-    return why_not_plan(today, setting, value, by)
+    repriced, explainer = _repriced(plan, deck_of(plan, cards, without), calibration)
+    return why_not_plan(repriced, setting, value, explainer)
 
 
 def trace(plan: Plan, *, calibration: str | Path | None = None) -> dict[str, Any]:
@@ -191,8 +191,8 @@ def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None 
 
     document = trace(plan, calibration=calibration)
     write(document, path, force=force)
-    about: dict[str, Any] = document["otherData"]
-    return about
+    step_data: dict[str, Any] = document["otherData"]
+    return step_data
 
 
 def simulate(
@@ -227,7 +227,7 @@ def prove(answer: Answer, *, on_rank: "OnRank | None" = None) -> Answer:
 
     require_torch()
     proofs = [prove_plan(plan, on_rank) for plan in counted(answer.plans, "plans")]
-    order = sorted(range(len(proofs)), key=lambda index: _PLACES.index(proofs[index].verdict))
+    order = sorted(range(len(proofs)), key=lambda index: _VERDICT_ORDER.index(proofs[index].verdict))
     trainings = tuple(answer.trainings[index] for index in order) if answer.trainings else ()
     plans, proven = tuple(answer.plans[index] for index in order), tuple(proofs[index] for index in order)
     return replace(
@@ -249,7 +249,7 @@ def _proven_verdict(answer: Answer, plans: tuple[Plan, ...], proofs: tuple[Proof
     return answer.verdict
 
 
-_PLACES = (Verdict.FITS, Verdict.OPEN, Verdict.TOO_LARGE)
+_VERDICT_ORDER = (Verdict.FITS, Verdict.OPEN, Verdict.TOO_LARGE)
 
 
 def check_legal(plan: Plan) -> None:
@@ -265,10 +265,10 @@ def request_of(plan: Plan) -> Request:
     """
     if plan.request is not None:
         return plan.request
-    cluster, taken = plan.cluster, CONVERGENCE_SETTINGS.items()
+    cluster, settings = plan.cluster, CONVERGENCE_SETTINGS.items()
     return Request(
         model=plan.model.name, gpus=cluster.name, workload=plan.workload, host_memory_bytes=cluster.host_memory_bytes,
-        allow=tuple(name for name, usual in taken if plan.matters(name) and value_of(plan.candidate, name) != usual),
+        allow=tuple(name for name, default in settings if plan.matters(name) and value_of(plan.candidate, name) != default),
         node_seconds_between_failures=cluster.node_seconds_between_failures, backend=_backend(plan),
     )  # fmt: skip
 
@@ -286,13 +286,13 @@ def situation_of(plan: Plan, request: Request) -> Situation:
 def deck_of(plan: Plan, cards: Folders, without: Ids) -> Deck:
     """The deck without the cards that the plan's request leaves out; ids that are unknown here are ignored."""
     deck = load_cards(cards, without)
-    here = {card.id for card in deck.cards}
-    for name in _left_out(plan, ()):
-        deck = deck.without(name) if name in here else deck
+    deck_ids = {card.id for card in deck.cards}
+    for name in _omitted_cards(plan, ()):
+        deck = deck.without(name) if name in deck_ids else deck
     return deck
 
 
-def _left_out(plan: Plan, without: Ids) -> tuple[str, ...]:
+def _omitted_cards(plan: Plan, without: Ids) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*request_of(plan).without, *without)))
 
 
@@ -303,15 +303,15 @@ def _repriced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[P
 
     check_legal(plan)
     factors, stack = load_calibration(calibration), find_stack(plan.stack)
-    within = situation_of(plan, request_of(plan))
+    plan_situation = situation_of(plan, request_of(plan))
 
     def price(candidate: Candidate) -> Plan:
-        return planner.price_candidate(within, candidate, deck=deck, calibration=factors, stack=stack)
+        return planner.price_candidate(plan_situation, candidate, deck=deck, calibration=factors, stack=stack)
 
     def resolve(candidate: Candidate) -> Plan:
-        return planner.resolve_candidate(within, candidate, deck=deck, calibration=factors, stack=stack)
+        return planner.resolve_candidate(plan_situation, candidate, deck=deck, calibration=factors, stack=stack)
 
     facts = situation_facts(plan.model, plan.cluster, plan.workload)
-    search = Neighbours(situation=within, deck=deck, calibration=factors)
-    today = replace(price(plan.candidate), id=plan.id, request=plan.request)
-    return today, PlanExplainer(deck=deck, known=facts, price=price, resolve=resolve, search=search)
+    search = Neighbours(situation=plan_situation, deck=deck, calibration=factors)
+    repriced = replace(price(plan.candidate), id=plan.id, request=plan.request)
+    return repriced, PlanExplainer(deck=deck, known=facts, price=price, resolve=resolve, search=search)

@@ -38,8 +38,8 @@ def accuracy(data: str | Path | None = None, *, source: str = "") -> "Accuracy":
     rows = _published(data)
     chosen = [row for row in rows if source in row.file]
     if not chosen:
-        known = ", ".join(sorted({row.file for row in rows}))
-        raise InputError(f"--source {source}", "matches no file name", f"known are {known}")
+        files = ", ".join(sorted({row.file for row in rows}))
+        raise InputError(f"--source {source}", "matches no file name", f"known are {files}")
     return measure.accuracy(chosen)
 
 
@@ -70,8 +70,8 @@ def replay(
     chosen = tuple(name for name in SAMPLERS if name != "gp") if samplers is None else tuple(dict.fromkeys(samplers))
     if unknown := [name for name in chosen if name not in SAMPLERS] or ([""] if not chosen else []):
         raise not_among(f"--samplers {unknown[0]}", unknown[0], SAMPLERS, "is not a sampler")
-    cases, own = _cases(data)
-    return search_again(cases, chosen, seeds, among=own, processes=os.cpu_count() or 1, on_sweep=on_sweep)
+    cases, data_cases = _cases(data)
+    return search_again(cases, chosen, seeds, among=data_cases, processes=os.cpu_count() or 1, on_sweep=on_sweep)
 
 
 def transfer(data: str | Path | None = None, *, on_pair: "OnPair | None" = None) -> "TransferDocument":
@@ -87,17 +87,19 @@ def transfer(data: str | Path | None = None, *, on_pair: "OnPair | None" = None)
     """
     from strategist.tuner.transfer_benchmark import transfer as search_after
 
-    cases, own = _cases(data)
-    return search_after(cases, among=own, processes=os.cpu_count() or 1, on_pair=on_pair)
+    cases, data_cases = _cases(data)
+    return search_after(cases, among=data_cases, processes=os.cpu_count() or 1, on_pair=on_pair)
 
 
 def _cases(data: str | Path | None) -> "tuple[Sequence[Case], Sequence[Case]]":
     """All published cases, the shipped ones and those of ``data``; then those of ``data`` alone (default: the shipped ones)."""
     from strategist.accuracy.measure import read_cases
 
-    own = None if data is None else _trial_cases(Path(data)) if Path(data).suffix == HISTORY else read_cases(_published(data))[0]
     shipped, _ = read_cases(_published(None))
-    return (shipped, shipped) if own is None else ([*shipped, *own], own)
+    if data is None:
+        return shipped, shipped
+    data_cases = _trial_cases(Path(data)) if Path(data).suffix == HISTORY else read_cases(_published(data))[0]
+    return [*shipped, *data_cases], data_cases
 
 
 def _trial_cases(path: Path) -> "list[Case]":

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from strategist.ledger.rows import TrialRow
 
 NOT_CALIBRATED, FITTED_TO_ALL, LEFT_OUT = "nothing learned", "fitted to all trials", "each trial by what the others taught"
-NOT_FACTORS = ("step_range", "memory_spread", "trials")
+OTHER_FIELDS = ("step_range", "memory_spread", "trials")
 """Fields of a calibration that are no factors."""
 
 MEASURED = "measurement.json"
@@ -64,21 +64,21 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
         raise InputError(f"the answer for {about.request.model} on {about.request.gpus}", "holds no plan", "see its alternatives")
     plan = about.plans[0] if isinstance(about, Answer) else about
     check_legal(plan)
-    deck, known = deck_of(plan, cards, without), load_calibration(calibration)
+    deck, calibration_factors = deck_of(plan, cards, without), load_calibration(calibration)
     requested = situation_of(plan, about.request if isinstance(about, Answer) else request_of(plan))
-    named = _named(requested)
-    answer = (
-        about if isinstance(about, Answer) else planner.answer(requested.request, deck=deck, calibration=known) if named else None
-    )
-    first = answer is not None and answer.plans[:1] == (plan,)
-    plan_request = requested.request if first else replace(requested.request, fix=dict(_fixed(plan)))
-    space, no_space = _space(requested, deck, known)
-    simulated_step, ranks, no_timeline = _simulated(plan, known)
-    instants, traffic = _step(plan, known)
-    others = () if answer is None else tuple(other for other in answer.plans if other.candidate != plan.candidate)
+    resolves = _named(requested)
+    answer = about if isinstance(about, Answer) else None
+    if answer is None and resolves:
+        answer = planner.answer(requested.request, deck=deck, calibration=calibration_factors)
+    is_best = answer is not None and answer.plans[:1] == (plan,)
+    plan_request = requested.request if is_best else replace(requested.request, fix=dict(_fixed(plan)))
+    space, no_space = _space(requested, deck, calibration_factors)
+    simulated_step, ranks, no_timeline = _simulated(plan, calibration_factors)
+    instants, traffic = _step(plan, calibration_factors)
+    other_plans = () if answer is None else tuple(other for other in answer.plans if other.candidate != plan.candidate)
     return PlanReport(
         plan=plan,
-        plans=(plan, *others),
+        plans=(plan, *other_plans),
         verdict="" if answer is None else answer.verdict,
         notes=() if answer is None else answer.notes,
         alternatives=() if answer is None else answer.alternatives,
@@ -89,7 +89,7 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
         no_timeline=no_timeline,
         space=space,
         no_space=no_space,
-        command=plan_command(plan_request) if named else (),
+        command=plan_command(plan_request) if resolves else (),
         instants=instants,
         traffic=traffic,
     )
@@ -98,10 +98,10 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
 def _named(requested: Situation) -> bool:
     """Whether the names in the request resolve here to the plan's model and cluster."""
     try:
-        found = situation(requested.request)
+        resolved = situation(requested.request)
     except StrategistError:  # a file that is missing here, or a model that only the plan file describes
         return False
-    return (found.model, found.cluster) == (requested.model, requested.cluster)
+    return (resolved.model, resolved.cluster) == (requested.model, requested.cluster)
 
 
 def _fixed(plan: Plan) -> Iterator[tuple[str, bool | int | str]]:
@@ -116,10 +116,10 @@ def _space(requested: Situation, deck: Deck, calibration: Calibration | None) ->
     from strategist.search.downsampling import overview
 
     try:
-        found = planner.enumerated(requested, deck=deck, calibration=calibration)
+        enumerated = planner.enumerated(requested, deck=deck, calibration=calibration)
     except InputError as error:  # a back end may refuse the model of an edited plan
         return None, str(error)
-    return overview(found, requested.request.workload.tokens_per_step), ""
+    return overview(enumerated, requested.request.workload.tokens_per_step), ""
 
 
 def _simulated(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | None, tuple[RankMemory, ...], str]:
@@ -132,17 +132,17 @@ def _simulated(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | 
     pp = plan.candidate.layout.pp
     stage_memories = (RankMemory(ranks=tuple(range(pp)), layers=-(-plan.model.layers // pp), memory=plan.estimate.memory),)
     if plan.candidate.knobs.offload == "streamed" and not plan.cluster.groups:
-        found, rounds = planner.simulated_round(plan, calibration)
-        return timeline(found, rounds), stage_memories, ""
+        simulated, rounds = planner.simulated_round(plan, calibration)
+        return timeline(simulated, rounds), stage_memories, ""
     try:
-        found = planner.simulated_step(plan, calibration)
+        simulated = planner.simulated_step(plan, calibration)
     except InputError as error:
         return None, stage_memories, f"{error.law[0].upper()}{error.law[1:]}."
     columns = table([row_of(plan.candidate, plan.accumulation)])
-    by = stack_of_plan(plan)
-    known = factors(calibration, plan.cluster, by)
-    ranks = rank_memory(plan.model, plan.cluster, plan.workload, columns, known, found, by)
-    return timeline(found), ranks, ""
+    stack = stack_of_plan(plan)
+    calibration_factors = factors(calibration, plan.cluster, stack)
+    ranks = rank_memory(plan.model, plan.cluster, plan.workload, columns, calibration_factors, simulated, stack)
+    return timeline(simulated), ranks, ""
 
 
 def _step(plan: Plan, calibration: Calibration | None) -> tuple[tuple[Instant, ...], tuple[Traffic, ...]]:
@@ -152,15 +152,15 @@ def _step(plan: Plan, calibration: Calibration | None) -> tuple[tuple[Instant, .
 
     if plan.cluster.groups:
         return (), ()
-    columns, by = table([row_of(plan.candidate, plan.accumulation)]), stack_of_plan(plan)
-    known = factors(calibration, plan.cluster, by)
+    columns, stack = table([row_of(plan.candidate, plan.accumulation)]), stack_of_plan(plan)
+    calibration_factors = factors(calibration, plan.cluster, stack)
     return (
-        step_memory(plan.model, plan.cluster, plan.workload, columns, known, by),
-        step_traffic(plan.model, plan.cluster, plan.workload, columns, by),
+        step_memory(plan.model, plan.cluster, plan.workload, columns, calibration_factors, stack),
+        step_traffic(plan.model, plan.cluster, plan.workload, columns, stack),
     )
 
 
-def study_report(place: str | Path) -> StudyReport:
+def study_report(location: str | Path) -> StudyReport:
     """Report of a study in a folder or on a server.
 
     Raises:
@@ -170,9 +170,9 @@ def study_report(place: str | Path) -> StudyReport:
     from strategist.search.setting_importance import influences
     from strategist.tuner.study import study_of
 
-    with Ledger.open(place) as ledger:
+    with Ledger.open(location) as ledger:
         study, rows, folder = study_of(ledger), ledger.trials(), ledger.folder
-    ran = [
+    measured = [
         (trial.plan.candidate, trial.measurement.step_seconds)
         for trial in study.trials
         if trial.measurement and trial.measurement.outcome is Outcome.OK and trial.measurement.step_seconds
@@ -180,7 +180,7 @@ def study_report(place: str | Path) -> StudyReport:
     cluster = study.trials[0].plan.cluster if study.trials else None
     return StudyReport(
         study=study,
-        influences=influences(ran),
+        influences=influences(measured),
         spent=tuple(_spent(rows, cluster.devices)) if cluster else (),
         price_per_device_hour=cluster.device.price_per_hour if cluster and study.kind is Kind.REAL else None,
         learned=_learned(folder),
@@ -189,7 +189,7 @@ def study_report(place: str | Path) -> StudyReport:
 
 
 def report_of(
-    place: str | Path, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None
+    location: str | Path, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None
 ) -> PlanReport | RunReport | StudyReport:
     """Report of what is at a place: a study (its folder or address), the folder of a run, or the file of a plan or answer.
 
@@ -198,12 +198,12 @@ def report_of(
     """
     from strategist.ledger.address import is_server
 
-    path = Path(place)
-    if is_server(place):
-        return study_report(place)
+    path = Path(location)
+    if is_server(location):
+        return study_report(location)
     if (path / MEASURED).is_file():
-        return run_report(place)
-    return study_report(place) if path.is_dir() else report(_read(path), cards=cards, without=without, calibration=calibration)
+        return run_report(location)
+    return study_report(location) if path.is_dir() else report(_read(path), cards=cards, without=without, calibration=calibration)
 
 
 def _read(path: Path) -> Plan | Answer:
@@ -226,18 +226,18 @@ def run_report(folder: str | Path) -> RunReport:
     """
     from strategist.executors.progress_file import read_steps
 
-    place = Path(folder)
+    run_folder = Path(folder)
     return RunReport(
         run=str(folder),
-        plan=codec.load(Plan, place / "plan.json"),
-        measurement=codec.load(Measurement, place / MEASURED),
-        steps=tuple(_run_steps(read_steps(place))),
+        plan=codec.load(Plan, run_folder / "plan.json"),
+        measurement=codec.load(Measurement, run_folder / MEASURED),
+        steps=tuple(_run_steps(read_steps(run_folder))),
     )
 
 
-def _run_steps(found: Sequence[dict[str, Any]]) -> Iterator[RunStep]:
+def _run_steps(steps: Sequence[dict[str, Any]]) -> Iterator[RunStep]:
     """The steps that have a number; lines without one are skipped."""
-    for step in found:
+    for step in steps:
         with suppress(ValueError, TypeError, KeyError):
             yield RunStep(step=int(step["step"]), **{name: step.get(name) for name in ("loss", "seconds", "memory_bytes")})
 
@@ -247,21 +247,21 @@ def _commands(study: "Study", folder: Path) -> Iterator[tuple[str, ...]]:
     from strategist.contract.study import BEST
     from strategist.report.command import tune_command
 
-    if study.kind is Kind.REAL and (further := tune_command(study.request, study.goals, str(folder), len(study.trials))):
-        yield further
+    if study.kind is Kind.REAL and (command := tune_command(study.request, study.goals, str(folder), len(study.trials))):
+        yield command
     if (best := folder / BEST).exists():
         yield ("strategist", "report", str(best), "-o", "report.html")
 
 
 def _spent(rows: "Sequence[TrialRow]", devices: int) -> Iterator[Spent]:
     """Device hours of the attempts, by their outcome."""
-    found: dict[str, list[float]] = {}
+    seconds_by_outcome: dict[str, list[float]] = {}
     for row in rows:
         for attempt in row.attempts:
             if attempt.ended is not None and attempt.outcome is not None:
-                found.setdefault(attempt.outcome.value, []).append(attempt.ended - attempt.started)
-    for ended, seconds in sorted(found.items(), key=lambda item: -sum(item[1])):
-        yield Spent(ended=ended, attempts=len(seconds), device_hours=devices * sum(seconds) / 3600)
+                seconds_by_outcome.setdefault(attempt.outcome.value, []).append(attempt.ended - attempt.started)
+    for outcome, seconds in sorted(seconds_by_outcome.items(), key=lambda item: -sum(item[1])):
+        yield Spent(ended=outcome, attempts=len(seconds), device_hours=devices * sum(seconds) / 3600)
 
 
 def _learned(folder: Path | None) -> Learned | None:
@@ -278,5 +278,5 @@ def _learned(folder: Path | None) -> Learned | None:
     return Learned(
         step_errors={name: error.step_seconds for name, error in errors.items()},
         memory_errors={name: error.peak_memory for name, error in errors.items()},
-        factors=tuple(each for each in factors if each[0] not in NOT_FACTORS and each[1] != each[2]),
+        factors=tuple(item for item in factors if item[0] not in OTHER_FIELDS and item[1] != item[2]),
     )

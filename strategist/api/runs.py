@@ -91,8 +91,9 @@ def run(
     elif settings.weights:
         check_weights(settings.weights, plan.model)
     if settings.weights:
-        patience = max(settings.init_timeout_seconds, settings.save_timeout_seconds)  # reading weights from a slow disk takes long
-        settings = replace(settings, init_timeout_seconds=patience)
+        # Reading weights from a slow disk takes long.
+        timeout_seconds = max(settings.init_timeout_seconds, settings.save_timeout_seconds)
+        settings = replace(settings, init_timeout_seconds=timeout_seconds)
     if settings.export:
         check_export(settings.export)
     check_training(plan, settings)
@@ -117,8 +118,8 @@ def _check_refusals(plan: Plan, settings: TrialSettings, backend: Backend) -> No
     check_legal(plan)
     workload = replace(plan.workload, document_tokens=settings.document_tokens(plan.workload))
     facts = situation_facts(plan.model, plan.cluster, workload)
-    if refused := backend.refusals(plan.candidate, plan.model, plan.workload, facts):
-        raise InputError(f"plan {plan.id}", "; ".join(refused), f"plan again with --backend {backend.name}")
+    if refusals := backend.refusals(plan.candidate, plan.model, plan.workload, facts):
+        raise InputError(f"plan {plan.id}", "; ".join(refusals), f"plan again with --backend {backend.name}")
 
 
 def _program(backend: str) -> Program | None:
@@ -179,12 +180,12 @@ def scale(
     from strategist.tuner.scaling import scale as scale_plan
 
     check_legal(plan)
-    found = scale_plan(
+    result = scale_plan(
         plan, counts, weak=weak, folder=Path(folder), settings=settings, executor=LocalExecutor(study="scale"),
         deck=load_cards(cards, without), calibration=load_calibration(calibration), backend=BACKEND, on_point=on_point,
     )  # fmt: skip
-    write_scaling(found, Path(folder))
-    return found
+    write_scaling(result, Path(folder))
+    return result
 
 
 def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measurements: Sequence[str | Path] = ()) -> "CardEvidence":
@@ -213,10 +214,10 @@ def program(name: str) -> Program:
     Raises:
         InputError, FileError: there is no such program, or its file is wrong.
     """
-    found = find_program(name)
-    if found is None:
+    known_program = find_program(name)
+    if known_program is None:
         raise unknown(f"program {name}", "is not known", name, programs(), "name a program's file, which ends in .yaml", programs())
-    return found
+    return known_program
 
 
 def command(program: Program, plan: Plan, settings: TrialSettings = DEFAULTS) -> tuple[str, ...]:

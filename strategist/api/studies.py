@@ -89,16 +89,16 @@ def tune(
     if server:
         parse(server, "--ledger", Path(study).resolve().name)  # raises for a wrong address before any work
     kind = Kind.SHADOW if shadow else Kind.REAL
-    warmth = read(warm, kind, limits.sampler)
+    warm_start = read(warm, kind, limits.sampler)
     deck, prior = load_cards(cards, without), load_calibration(calibration)
     program = find_program(request.backend)
-    folder, wanted = str(Path(study).resolve()), goals or Goals(objectives=(request.objective,))
-    executor = _executor(program, wanted, folder, shadow=shadow, engine=engine)
+    folder, tuning_goals = str(Path(study).resolve()), goals or Goals(objectives=(request.objective,))
+    executor = _executor(program, tuning_goals, folder, shadow=shadow, engine=engine)
     sweep(folder)  # what a killed tuner left behind would spoil every measurement
     return tune_study(
         request, study=Path(study), limits=limits, settings=settings, deck=deck, executor=executor,
-        on_event=on_event, prior=prior, kind=kind, server=server, program="" if program is None else program.digest, warm=warmth,
-        goals=goals,
+        on_event=on_event, prior=prior, kind=kind, server=server, program="" if program is None else program.digest,
+        warm=warm_start, goals=goals,
     )  # fmt: skip
 
 
@@ -113,8 +113,8 @@ def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool
     if engine is not None and shadow:
         raise InputError(f"engine {type(engine).__name__.lower()}", "starts whole trials", "leave out --shadow")
     if program is None:
-        own_executor = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study, engine=engine or TORCHRUN)
-        return SimulateFirstExecutor(inner=own_executor)
+        executor = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study, engine=engine or TORCHRUN)
+        return SimulateFirstExecutor(inner=executor)
     if shadow:
         raise InputError("--shadow", f"is of strategist's own trainer, and {program.name} is another", "leave it out")
     if goals.of_memory and not program.metrics.tells_memory:
@@ -141,7 +141,7 @@ def advise(plan: Plan, measurement: Measurement, *, cards: Folders = (), without
     return observed_proposals(load_cards(cards, without), after_trial(Record(plan=plan, measurement=measurement)), {})
 
 
-def list_studies(places: Sequence[str | Path] = (".",)) -> "list[StudySummary]":
+def list_studies(locations: Sequence[str | Path] = (".",)) -> "list[StudySummary]":
     """Summaries of the studies in folders and below them, and in databases of servers. The summary of an unreadable study has its
     ``problem``.
 
@@ -150,10 +150,10 @@ def list_studies(places: Sequence[str | Path] = (".",)) -> "list[StudySummary]":
     """
     from strategist.tuner.study import find, summary
 
-    return [summary(study) for place in places for study in find(place)]
+    return [summary(study) for location in locations for study in find(location)]
 
 
-def study(place: str | Path) -> "Study":
+def study(location: str | Path) -> "Study":
     """A study with all its trials.
 
     Raises:
@@ -175,17 +175,17 @@ def study(place: str | Path) -> "Study":
     """
     from strategist.tuner.study import read
 
-    return read(place)
+    return read(location)
 
 
 def trial_row(trial: "StudyTrial") -> dict[str, Any]:
-    """A trial as a flat row, as in exported tables: ``pandas.DataFrame(map(trial_row, study(place).trials))``."""
+    """A trial as a flat row, as in exported tables: ``pandas.DataFrame(map(trial_row, study(location).trials))``."""
     from strategist.tuner.flat_table import row
 
     return row(trial)
 
 
-def watch_study(place: str | Path, on_look: "OnLook", idle_seconds: float | None = None) -> "Study":
+def watch_study(location: str | Path, on_look: "OnLook", idle_seconds: float | None = None) -> "Study":
     """Follows a study that other processes tune: calls ``on_look`` twice a second with the study and the trials finished since the
     last call.
 
@@ -196,10 +196,10 @@ def watch_study(place: str | Path, on_look: "OnLook", idle_seconds: float | None
     """
     from strategist.tuner.watch import IDLE_SECONDS, watch
 
-    return watch(place, on_look, IDLE_SECONDS if idle_seconds is None else idle_seconds)
+    return watch(location, on_look, IDLE_SECONDS if idle_seconds is None else idle_seconds)
 
 
-def export_study(place: str | Path, target: str, *, force: bool = False) -> int:
+def export_study(location: str | Path, target: str, *, force: bool = False) -> int:
     """Writes a study to a .csv, .parquet or .jsonl file, or to an Optuna storage (sqlite:///FILE.db). Returns the number of trials
     written.
 
@@ -211,7 +211,7 @@ def export_study(place: str | Path, target: str, *, force: bool = False) -> int:
     """
     from strategist.tuner.export import export
 
-    return export(place, target, force=force)
+    return export(location, target, force=force)
 
 
 def import_trials(

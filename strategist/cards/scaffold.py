@@ -90,7 +90,7 @@ def scaffold(
         value=show_value(setting.choices[-1] if setting.choices else 2),
     )
     outputs.make_folder(folder)
-    outputs.write(path, text, own=None if force else "")
+    outputs.write(path, text, marker="", force=force)
     return path
 
 

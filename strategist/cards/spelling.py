@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from strategist.contract.diagnostic import Fix
-from strategist.files.yaml_file import Document, Place
+from strategist.files.yaml_file import Document, KeyPath
 
 MAX_EDITS = 2
 
@@ -30,7 +30,7 @@ def closest_word(word: str, known: Iterable[str]) -> str:
     return close_words.pop() if len(close_words) == 1 else ""
 
 
-def spelling_fix(document: Document, key_path: Place, word: str, known: Iterable[str], *, key: bool = False) -> Fix | None:
+def spelling_fix(document: Document, key_path: KeyPath, word: str, known: Iterable[str], *, key: bool = False) -> Fix | None:
     """Fix that replaces a misspelt word in the value or the key at ``key_path`` by the closest known word; None without one."""
     correction = closest_word(word, known) if word else ""
     if not correction:

@@ -5,6 +5,7 @@ import argparse
 from strategist import api
 from strategist.cli import render
 from strategist.cli.parser import Parser, add_output, positive
+from strategist.files import outputs
 from strategist.report.page.html import PAGE_MARK
 
 
@@ -22,15 +23,15 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the figures, and writes the page if requested."""
-    found = api.accuracy(options.data, source=options.source)
+    result = api.accuracy(options.data, source=options.source)
     if options.html:
         from strategist.report.accuracy_page import accuracy_page
 
-        render.write(options.html, accuracy_page(found), own=PAGE_MARK, force=options.force)
+        outputs.write(options.html, accuracy_page(result), marker=PAGE_MARK, force=options.force)
     from strategist.report.accuracy import accuracy_document, accuracy_report
 
     if options.json:
-        render.show_json(accuracy_document(found, options.worst))
+        render.show_json(accuracy_document(result, options.worst))
     else:
-        render.show(accuracy_report(found, options.worst))
+        render.show(accuracy_report(result, options.worst))
     return 0

@@ -6,6 +6,7 @@ from strategist import api
 from strategist.cli import render
 from strategist.cli.parser import Parser, add_output, positive
 from strategist.errors import InputError
+from strategist.files import outputs
 from strategist.report.page.svg_file import MADE_BY
 
 
@@ -36,30 +37,30 @@ def run_replay(options: argparse.Namespace) -> int:
     if options.transfer:
         return _run_transfer(options)
     names = tuple(filter(None, options.samplers.split(","))) if options.samplers is not None else None
-    found = api.replay(
+    document = api.replay(
         options.data, samplers=names, seeds=options.seeds,
         on_sweep=lambda name, done, count: render.print_note(f"{done} of {count}: {name}"),
     )  # fmt: skip
     from strategist.report.replay import replayed_plot, replayed_report
 
     if options.plot:
-        render.write(options.plot, replayed_plot(found), own=MADE_BY, force=options.force)
+        outputs.write(options.plot, replayed_plot(document), marker=MADE_BY, force=options.force)
     if options.json:
-        render.show_json(found)
+        render.show_json(document)
     else:
-        render.show(replayed_report(found))
+        render.show(replayed_report(document))
     return 0
 
 
 def _run_transfer(options: argparse.Namespace) -> int:
     if options.samplers is not None or options.plot:
-        given = "--samplers" if options.samplers is not None else "--plot"
-        raise InputError(f"--transfer {given}", "is of the surrogate alone, and has no plot", f"leave out {given}")
-    found = api.transfer(options.data, on_pair=lambda name, done, count: render.print_note(f"{done} of {count}: {name}"))
+        option = "--samplers" if options.samplers is not None else "--plot"
+        raise InputError(f"--transfer {option}", "is of the surrogate alone, and has no plot", f"leave out {option}")
+    document = api.transfer(options.data, on_pair=lambda name, done, count: render.print_note(f"{done} of {count}: {name}"))
     if options.json:
-        render.show_json(found)
+        render.show_json(document)
     else:
         from strategist.report.transfer import transfer_report
 
-        render.show(transfer_report(found))
+        render.show(transfer_report(document))
     return 0

@@ -29,25 +29,25 @@ def add(parser: Parser) -> None:
 
 def list_cards(options: argparse.Namespace) -> int:
     """Prints a line per card."""
-    loaded = api.load_cards(options.cards)
+    deck = api.load_cards(options.cards)
     if options.json:
-        render.show_json(list(api.listed_cards(loaded)))
+        render.show_json(list(api.listed_cards(deck)))
         return 0
     from strategist.report.deck import deck_report
 
-    render.show(deck_report(api.in_language(loaded, options.lang), api.not_as_shipped(loaded)))
+    render.show(deck_report(api.in_language(deck, options.lang), api.not_as_shipped(deck)))
     return 0
 
 
 def show_card(options: argparse.Namespace) -> int:
     """Prints a card or a flow; as JSON, its content as in the file."""
-    loaded = api.in_language(api.load_cards(options.cards), options.lang)
-    flow = next((flow for flow in loaded.flows if flow.id == options.id), None)
-    shown = flow or loaded.card(options.id)
+    deck = api.in_language(api.load_cards(options.cards), options.lang)
+    flow = next((flow for flow in deck.flows if flow.id == options.id), None)
+    item = flow or deck.card(options.id)
     if options.json:
-        render.show_json(shown.document.data)
+        render.show_json(item.document.data)
         return 0
     from strategist.report.deck import card_report, flow_report
 
-    render.show(flow_report(flow) if flow else card_report(loaded.card(options.id)))
+    render.show(flow_report(flow) if flow else card_report(deck.card(options.id)))
     return 0

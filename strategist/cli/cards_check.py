@@ -10,7 +10,7 @@ from strategist.cli.parser import Parser
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.errors import InputError, not_among
 
-SOURCES = {"CARD042", "CARD043"}
+SOURCE_CHECKS = {"CARD042", "CARD043"}
 """Checks that need the installed torch."""
 FORMATS = ("text", "json", "sarif", "github")
 
@@ -42,52 +42,52 @@ def lint_cards(options: argparse.Namespace) -> int:
         raise not_among(f"--format {name}", name, FORMATS)
     codes = api.lint_codes(_words(options.select), _words(options.ignore))
     if options.fix or options.diff:
-        repaired = _repair(options, codes)
+        exit_code = _repair(options, codes)
         if options.diff:
-            return repaired
-    wanted = not options.no_sources and not codes.isdisjoint(SOURCES)
-    look = wanted and api.torch_installed()
-    if wanted and not look:
+            return exit_code
+    needs_sources = not options.no_sources and not codes.isdisjoint(SOURCE_CHECKS)
+    look_up = needs_sources and api.torch_installed()
+    if needs_sources and not look_up:
         render.print_note(
             "sources are not looked up: torch is not installed; pip install 'torch-strategist[runtime]', or --no-sources"
         )
-    found = api.lint(options.path, look_up_sources=look, run_examples=options.run_examples)
-    found = tuple(finding for finding in found if finding.code in codes)
-    _show(found, name, verbose=options.verbose)
-    return FAILED if any(finding.level is Level.ERROR for finding in found) else 0
+    diagnostics = api.lint(options.path, look_up_sources=look_up, run_examples=options.run_examples)
+    diagnostics = tuple(finding for finding in diagnostics if finding.code in codes)
+    _show(diagnostics, name, verbose=options.verbose)
+    return FAILED if any(finding.level is Level.ERROR for finding in diagnostics) else 0
 
 
-def _words(given: Sequence[str]) -> list[str]:
-    return [word.strip() for text in given for word in text.split(",") if word.strip()]
+def _words(texts: Sequence[str]) -> list[str]:
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
 
 
 def _repair(options: argparse.Namespace, codes: frozenset[str]) -> int:
     """Corrects the files, or prints what would change."""
     if not options.path:
         raise InputError("--diff" if options.diff else "--fix", "needs the files to correct", "name files or folders of your own")
-    made = api.fix_cards(options.path, codes, write=not options.diff)
+    repairs = api.fix_cards(options.path, codes, write=not options.diff)
     if options.diff:
         from strategist.report.findings import diff_lines
 
-        for line in diff_lines(made):
+        for line in diff_lines(repairs):
             render.line(line)
-    for repair in made:
+    for repair in repairs:
         verb = "would correct" if options.diff else "corrected"
         render.print_note(f"{verb} {repair.path}: {repair.fixes} {'place' if repair.fixes == 1 else 'places'}")
     return 0
 
 
-def _show(found: Sequence[Diagnostic], name: str, *, verbose: bool) -> None:
+def _show(diagnostics: Sequence[Diagnostic], name: str, *, verbose: bool) -> None:
     from strategist.report import findings
 
     if name == "sarif":
         from strategist.report.sarif import sarif
 
-        render.show_json(sarif(found, api.lint_checks()))
+        render.show_json(sarif(diagnostics, api.lint_checks()))
     elif name == "json":
-        render.show_json(list(found))
+        render.show_json(list(diagnostics))
     else:
-        for line in findings.github_lines(found) if name == "github" else findings.text_lines(found, verbose=verbose):
+        for line in findings.github_lines(diagnostics) if name == "github" else findings.text_lines(diagnostics, verbose=verbose):
             render.line(line)
 
 

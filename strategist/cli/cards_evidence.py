@@ -29,17 +29,17 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 def show_evidence(options: argparse.Namespace) -> int:
     """Prints the evidence of the named cards, or of all."""
-    loaded = api.in_language(api.load_cards(options.cards), options.lang)
-    cards = [loaded.card(name) for name in dict.fromkeys(options.id)] or list(loaded.cards)
-    found = api.evidence(cards=options.cards, studies=options.study, measurements=options.measurements)
-    for finding in found.findings:
+    deck = api.in_language(api.load_cards(options.cards), options.lang)
+    cards = [deck.card(name) for name in dict.fromkeys(options.id)] or list(deck.cards)
+    result = api.evidence(cards=options.cards, studies=options.study, measurements=options.measurements)
+    for finding in result.findings:
         render.print_note(str(finding))
-    named = {card.id for card in cards}
-    evidence = [item for item in found.evidence if item.card in named and (options.all or item.known)]
+    card_ids = {card.id for card in cards}
+    evidence = [item for item in result.evidence if item.card in card_ids and (options.all or item.known)]
     if options.json:
-        render.show_json(TrialEvidence(trials=dict(found.trials), evidence=tuple(evidence)))
+        render.show_json(TrialEvidence(trials=dict(result.trials), evidence=tuple(evidence)))
         return 0
     from strategist.report.evidence import evidence_report
 
-    render.show(evidence_report(cards, evidence, found.trials, silent=options.all))
+    render.show(evidence_report(cards, evidence, result.trials, silent=options.all))
     return 0

@@ -30,16 +30,16 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 def run_tests(options: argparse.Namespace) -> int:
     """Prints a line per card, then the failures; returns 1 if there are any."""
-    tell = None if options.json else _show
-    tests = api.run_card_tests(options.target, cards=options.cards, timeout_seconds=options.timeout, on_card=tell)
+    on_card = None if options.json else _show
+    tests = api.run_card_tests(options.target, cards=options.cards, timeout_seconds=options.timeout, on_card=on_card)
     failed = sum(len(test.failures) for test in tests)
     if options.json:
         render.show_json(list(tests))
         return FAILED if failed else 0
     for test in tests:
         for failure in test.failures:
-            where = f", line {failure.script_line} of its script" if failure.script_line else ""
-            render.line(f"{test.path}:{failure.line}: {test.card} {failure.part} {failure.number}{where}: {failure.message}")
+            location = f", line {failure.script_line} of its script" if failure.script_line else ""
+            render.line(f"{test.path}:{failure.line}: {test.card} {failure.part} {failure.number}{location}: {failure.message}")
     examples, refused = sum(test.examples for test in tests), sum(test.refused for test in tests)
     render.line(
         f"{len(tests)} cards, {sum(test.cases for test in tests)} cases, {examples} examples ({refused} refused as documented), "

@@ -21,9 +21,9 @@ class Kind:
     table, page: reports of several entries and of one.
     """
 
-    all: str
-    one: str
-    name: str
+    list_help: str
+    show_help: str
+    name_help: str
     names: Callable[[], Sequence[str]]
     find: Callable[[str], Any]
     table: "Callable[[Sequence[Any]], RenderableType]"
@@ -33,22 +33,22 @@ class Kind:
 def add(parser: Parser, kind: Kind) -> None:
     """The commands ``list`` and ``show``."""
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    listed = commands.add_parser("list", help=kind.all, description=f"List {kind.all}.")
+    listed = commands.add_parser("list", help=kind.list_help, description=f"List {kind.list_help}.")
     listed.set_defaults(command=lambda options: _list(kind, options))
-    shown = commands.add_parser("show", help=kind.one, description=f"Show {kind.one}.")
-    shown.add_argument("name", metavar="NAME", help=kind.name)
+    shown = commands.add_parser("show", help=kind.show_help, description=f"Show {kind.show_help}.")
+    shown.add_argument("name", metavar="NAME", help=kind.name_help)
     shown.set_defaults(command=lambda options: _show(kind, options))
     for command in (listed, shown):
         command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _list(kind: Kind, options: argparse.Namespace) -> int:
-    found = {name: kind.find(name) for name in kind.names()}
-    render.show_json(found) if options.json else render.show(kind.table([*found.values()]))
+    entries = {name: kind.find(name) for name in kind.names()}
+    render.show_json(entries) if options.json else render.show(kind.table([*entries.values()]))
     return 0
 
 
 def _show(kind: Kind, options: argparse.Namespace) -> int:
-    found = kind.find(options.name)
-    render.show_json(found) if options.json else render.show(kind.page(found))
+    entry = kind.find(options.name)
+    render.show_json(entry) if options.json else render.show(kind.page(entry))
     return 0

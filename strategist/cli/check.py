@@ -16,8 +16,10 @@ OUTPUTS = ("text", "json", "github")
 def add(parser: Parser) -> None:
     """The options of the command."""
     config_file_options.add(parser, several=True)
-    surely = f"probability from which a file fits; from one minus it down, it does not (from 0.5 on, default {DEFAULT_CONFIDENCE})"
-    parser.add_argument("--confidence", type=share("--confidence"), default=DEFAULT_CONFIDENCE, metavar="P", help=surely)
+    confidence_help = (
+        f"probability from which a file fits; from one minus it down, it does not (from 0.5 on, default {DEFAULT_CONFIDENCE})"
+    )
+    parser.add_argument("--confidence", type=share("--confidence"), default=DEFAULT_CONFIDENCE, metavar="P", help=confidence_help)
     parser.add_argument("--output", default="text", metavar="NAME", help=f"{', '.join(OUTPUTS)} (default: text)")
     parser.add_argument("--json", action="store_true", help="the same as --output json")
     parser.set_defaults(command=run)

@@ -21,11 +21,11 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the differences of the plans and their effects."""
-    found = api.compare(codec.load(Plan, options.first), codec.load(Plan, options.second))
+    comparison = api.compare(codec.load(Plan, options.first), codec.load(Plan, options.second))
     if options.json:
-        render.show_json(found)
+        render.show_json(comparison)
         return 0
     from strategist.report.comparison import comparison_report
 
-    render.show(comparison_report(api.in_language(found, options.lang, cards=options.cards)))
+    render.show(comparison_report(api.in_language(comparison, options.lang, cards=options.cards)))
     return 0

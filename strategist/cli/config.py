@@ -18,13 +18,13 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the configuration; errors in a file are errors here, for any command."""
-    found = configuration()
+    configured = configuration()
     if options.json:
-        render.show_json(found)
+        render.show_json(configured)
         return 0
     from strategist.report.configuration import configuration_report
 
-    render.show(configuration_report(found))
+    render.show(configuration_report(configured))
     return 0
 
 
@@ -37,16 +37,23 @@ def configuration() -> Configuration:
     option_sources = config_sources.sources(COMMANDS)
     commands: dict[config_sources.OptionDefault, list[str]] = {}
     for path, command in whole_parser(COMMANDS).subcommands():
-        for one in config_sources.default_values(command, path, option_sources):
-            commands.setdefault(one, []).append(" ".join(path))
-    known = {place for one in commands for place in (one.source, *one.before)} | {*config_sources.OTHER_VARIABLES}
+        for default in config_sources.default_values(command, path, option_sources):
+            commands.setdefault(default, []).append(" ".join(path))
+    known_variables = {source for default in commands for source in (default.source, *default.overridden)} | {
+        *config_sources.OTHER_VARIABLES
+    }
     return Configuration(
         files={str(file): file.is_file() for file in config_sources.config_paths()},
         options=tuple(
-            ConfiguredOption(words=tuple(map(api.redacted, one.words)), source=one.source, before=one.before, commands=tuple(names))
-            for one, names in sorted(commands.items(), key=lambda item: item[0].words)
+            ConfiguredOption(
+                words=tuple(map(api.redacted, default.words)),
+                source=default.source,
+                before=default.overridden,
+                commands=tuple(names),
+            )
+            for default, names in sorted(commands.items(), key=lambda item: item[0].words)
         ),
         unknown_variables=tuple(
-            sorted(name for name in os.environ if name.startswith(config_sources.PREFIX) and name not in known)
+            sorted(name for name in os.environ if name.startswith(config_sources.PREFIX) and name not in known_variables)
         ),
     )

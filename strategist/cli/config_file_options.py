@@ -16,7 +16,7 @@ def add(parser: Parser, *, several: bool = False) -> None:
     group = parser.add_argument_group("values that the file lacks, or that differ from it")
     request_options.add_situation(group)
     deck_options.add(group)
-    group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+    deck_options.add_calibration(group)
     deck_options.add_language(parser)
 
 
@@ -29,6 +29,4 @@ def given(options: argparse.Namespace) -> api.GivenValues:
 
 def deciding(options: argparse.Namespace) -> dict[str, Any]:
     """The format, the cards and the calibration that were named."""
-    return {
-        "format": options.format, "cards": options.cards, "without": options.without, "calibration": options.calibration,
-    }  # fmt: skip
+    return {"format": options.format, **deck_options.arguments(options)}

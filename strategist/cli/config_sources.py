@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strategist.cli.parser import Parser, path_kind
+from strategist.cli.parser import Parser, path_kind, typed_options
 from strategist.errors import InputError
 from strategist.files import yaml_file
 
@@ -29,7 +29,7 @@ SHARED_OPTIONS = (
     "volume", "env", "resource", "node_label", "workdir", *INPUTS,
 )  # fmt: skip
 """Options that are set once for every command that has them. All other options belong under the name of their command."""
-COMMAND_TOO = ("cards",)
+ALSO_COMMANDS = ("cards",)
 """Names of options that are also commands (as a mapping)."""
 TRUSTED_OPTIONS = frozenset(
     {
@@ -38,9 +38,9 @@ TRUSTED_OPTIONS = frozenset(
     }
 )  # fmt: skip
 """Options that run programs or send data away; strategist.yaml of a folder, which may come from elsewhere, must not set them."""
-TRUSTED_PLACES = (("mcp",), ("cards", "test", "cards"), ("cards", "lint", "fix"))
+TRUSTED_PATHS = (("mcp",), ("cards", "test", "cards"), ("cards", "lint", "fix"))
 """Options that only trusted files may set: they grant rights to agents, run programs of cards, or change files."""
-UNTRUSTED_PLACES = (("plan", "backend"),)
+UNTRUSTED_PATHS = (("plan", "backend"),)
 """Exceptions: options that start nothing here; ``plan --backend`` only limits plans."""
 READ_ONLY_PATHS = ("cards", "calibration", "request")
 """Paths that are only read as data; any other path is written to, or loaded by a program."""
@@ -57,7 +57,7 @@ class OptionDefault:
     name: str
     words: tuple[str, ...]
     source: str
-    before: tuple[str, ...] = ()
+    overridden: tuple[str, ...] = ()
 
     @property
     def option(self) -> str:
@@ -75,8 +75,8 @@ class Environment:
     def find(self, path: Sequence[str], action: argparse.Action) -> tuple[Any, str] | None:
         """The value of an option of the command at ``path``, and its place."""
         name = action.dest
-        known = (PREFIX + "_".join(place).upper().replace("-", "_") for place in _spellings(path, name))
-        return next(((self.variables[key], key) for key in known if key in self.variables), None)
+        names = (PREFIX + "_".join(key_path).upper().replace("-", "_") for key_path in _key_paths(path, name))
+        return next(((self.variables[key], key) for key in names if key in self.variables), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +93,13 @@ class File:
             FileError: the file is not trusted and sets an option that needs trust.
         """
         name = action.dest
-        for place in _spellings(path, name):
-            value = _value_at(self.document.data, place)
-            if value is not None and not (place == COMMAND_TOO and isinstance(value, dict)):
+        for key_path in _key_paths(path, name):
+            value = _value_at(self.document.data, key_path)
+            if value is not None and not (key_path == ALSO_COMMANDS and isinstance(value, dict)):
                 if not self.trusted and _needs_trust(path, action):
                     law = f"{name} may run programs, write files or send data away, so a project's file must not set it"
-                    raise self.document.error(place, f"{law}; write it into {user_file()}", key=True)
-                return value, f"{self.document.path}:{self.document.mark(place)[0]}"
+                    raise self.document.error(key_path, f"{law}; write it into {user_file()}", key=True)
+                return value, f"{self.document.path}:{self.document.mark(key_path)[0]}"
         return None
 
     def check(self, command: Parser, path: tuple[str, ...]) -> None:
@@ -122,8 +122,8 @@ def user_file() -> Path:
 
 def config_paths() -> tuple[Path, ...]:
     """Configuration files, nearest first; ``STRATEGIST_CONFIG`` names one instead, or none if empty."""
-    named = os.environ.get(FILE_VARIABLE)
-    return (Path(FOLDER_FILE), user_file()) if named is None else (Path(named),) if named else ()
+    named_file = os.environ.get(FILE_VARIABLE)
+    return (Path(FOLDER_FILE), user_file()) if named_file is None else (Path(named_file),) if named_file else ()
 
 
 def sources(commands: Collection[str]) -> tuple[Source, ...]:
@@ -132,9 +132,9 @@ def sources(commands: Collection[str]) -> tuple[Source, ...]:
     Raises:
         FileError: a file is invalid, or has a key that is neither a shared option nor a command.
     """
-    named = FILE_VARIABLE in os.environ
-    there = (file for file in config_paths() if named or file.is_file())
-    files = (File(document=_load(file, commands), trusted=file != Path(FOLDER_FILE)) for file in there)
+    is_named = FILE_VARIABLE in os.environ
+    existing = (file for file in config_paths() if is_named or file.is_file())
+    files = (File(document=_load(file, commands), trusted=file != Path(FOLDER_FILE)) for file in existing)
     return (Environment(variables=os.environ), *files)
 
 
@@ -146,7 +146,7 @@ def _load(path: Path, commands: Collection[str]) -> yaml_file.Document:
     return document
 
 
-def _spellings(path: Sequence[str], name: str) -> Iterator[tuple[str, ...]]:
+def _key_paths(path: Sequence[str], name: str) -> Iterator[tuple[str, ...]]:
     """Places of an option: under its command, and at the top level if shared."""
     yield (*path, name)
     if name in SHARED_OPTIONS and tuple(path) in COMMANDS_OF_OPTION.get(name, (tuple(path),)):
@@ -155,16 +155,16 @@ def _spellings(path: Sequence[str], name: str) -> Iterator[tuple[str, ...]]:
 
 def _needs_trust(path: Sequence[str], action: argparse.Action) -> bool:
     """Whether the option may only be set by trusted sources."""
-    whole = (*path, action.dest)
-    if whole in UNTRUSTED_PLACES:
+    option_path = (*path, action.dest)
+    if option_path in UNTRUSTED_PATHS:
         return False
-    placed = any(whole[: len(place)] == place for place in TRUSTED_PLACES)
-    return placed or action.dest in TRUSTED_OPTIONS or (action.dest not in READ_ONLY_PATHS and path_kind(action) != "")
+    is_listed = any(option_path[: len(trusted_path)] == trusted_path for trusted_path in TRUSTED_PATHS)
+    return is_listed or action.dest in TRUSTED_OPTIONS or (action.dest not in READ_ONLY_PATHS and path_kind(action) != "")
 
 
-def _value_at(data: Any, place: Sequence[str]) -> Any:
+def _value_at(data: Any, key_path: Sequence[str]) -> Any:
     """The value at a place; None if there is none."""
-    for step in place:
+    for step in key_path:
         data = data.get(step) if isinstance(data, dict) else None
     return data
 
@@ -178,13 +178,15 @@ def with_default_values(
         InputError, FileError: a value is not an option of the command, or has the wrong type.
     """
     command, path, end = parser.called(arguments)
-    typed = {word.partition("=")[0] for word in arguments[end:] if word.startswith("-")}
-    found = tuple(
-        one for one in default_values(command, path, option_sources) if not typed.intersection(command.exclusive_options(one.name))
+    typed = typed_options(arguments[end:])
+    defaults = tuple(
+        default
+        for default in default_values(command, path, option_sources)
+        if not typed.intersection(command.exclusive_options(default.name))
     )
     if "--request" in typed:
-        found = tuple(one for one in found if one.name not in REQUEST)
-    return [*arguments[:end], *(word for one in found for word in one.words), *arguments[end:]], found
+        defaults = tuple(default for default in defaults if default.name not in REQUEST)
+    return [*arguments[:end], *(word for default in defaults for word in default.words), *arguments[end:]], defaults
 
 
 def default_values(command: Parser, path: tuple[str, ...], option_sources: Sequence[Source]) -> tuple[OptionDefault, ...]:
@@ -198,22 +200,24 @@ def default_values(command: Parser, path: tuple[str, ...], option_sources: Seque
     for source in option_sources:
         if isinstance(source, File):
             source.check(command, path)
-    found = tuple(_configured_defaults(command, path, option_sources))
-    has_file = any(one.name == "request" for one in found)
-    return tuple(one for one in found if not (has_file and one.name in REQUEST))
+    defaults = tuple(_configured_defaults(command, path, option_sources))
+    has_file = any(default.name == "request" for default in defaults)
+    return tuple(default for default in defaults if not (has_file and default.name in REQUEST))
 
 
 def _configured_defaults(command: Parser, path: tuple[str, ...], option_sources: Sequence[Source]) -> Iterator[OptionDefault]:
     for name, action in _options(command).items():
-        if found := [value for source in option_sources if (value := source.find(path, action))]:
-            (value, place), *rest = found
-            if words := tuple(_words(action, value, place)):
-                yield OptionDefault(name=name, words=words, source=place, before=tuple(other for _, other in rest))
+        if values := [value for source in option_sources if (value := source.find(path, action))]:
+            (value, source_name), *rest = values
+            if words := tuple(_words(action, value, source_name)):
+                yield OptionDefault(
+                    name=name, words=words, source=source_name, overridden=tuple(overridden for _, overridden in rest)
+                )
 
 
 def _options(command: Parser) -> dict[str, argparse.Action]:
-    takes = (argparse._StoreAction, argparse._StoreTrueAction, argparse._AppendAction)
-    return {action.dest: action for action in command._actions if action.option_strings and isinstance(action, takes)}
+    action_types = (argparse._StoreAction, argparse._StoreTrueAction, argparse._AppendAction)
+    return {action.dest: action for action in command._actions if action.option_strings and isinstance(action, action_types)}
 
 
 def _words(action: argparse.Action, value: Any, source: str) -> Iterator[str]:
@@ -230,7 +234,10 @@ def _words(action: argparse.Action, value: Any, source: str) -> Iterator[str]:
         yield from [option] if word in ON else []
         return
     if isinstance(value, dict):
-        value = [f"{name}={str(inner).lower() if isinstance(inner, bool) else inner}" for name, inner in value.items()]
+        value = [
+            f"{name}={str(item_value).lower() if isinstance(item_value, bool) else item_value}"
+            for name, item_value in value.items()
+        ]
     repeated = isinstance(action, argparse._AppendAction)
     if repeated and isinstance(value, str):
         try:
@@ -240,7 +247,7 @@ def _words(action: argparse.Action, value: Any, source: str) -> Iterator[str]:
     values = value if isinstance(value, list) else [value]
     if len(values) > 1 and not repeated:
         raise InputError(f"{source}: {values}", f"{option} takes one value", "leave one")
-    for one in values:
-        if isinstance(one, dict | list | bool):
-            raise InputError(f"{source}: {one}", f"{option} takes a text or a number", "write it as at the command line")
-        yield f"{option}={one}"
+    for item in values:
+        if isinstance(item, dict | list | bool):
+            raise InputError(f"{source}: {item}", f"{option} takes a text or a number", "write it as at the command line")
+        yield f"{option}={item}"

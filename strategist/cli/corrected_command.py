@@ -14,16 +14,16 @@ QUOTED = re.compile(r"'([^' ]+)'")
 def corrected_command(error: StrategistError, arguments: Sequence[str]) -> str:
     """The command line with the first word that an error suggests. Empty if the error suggests none, or if not exactly one argument
     contains the wrong word."""
-    suggested = SUGGESTED.search(str(error))
-    if suggested is None:
+    suggestion = SUGGESTED.search(str(error))
+    if suggestion is None:
         return ""
     wrong = _misspelled(error)
-    whole = [index for index, argument in enumerate(arguments) if argument == wrong]
-    places = whole or [index for index, argument in enumerate(arguments) if wrong in argument]
-    if len(places) != 1:
+    exact = [index for index, argument in enumerate(arguments) if argument == wrong]
+    positions = exact or [index for index, argument in enumerate(arguments) if wrong in argument]
+    if len(positions) != 1:
         return ""
     words = list(arguments)
-    words[places[0]] = words[places[0]].replace(wrong, suggested[1], 1)
+    words[positions[0]] = words[positions[0]].replace(wrong, suggestion[1], 1)
     return shlex.join(["strategist", *map(api.redacted, words)])
 
 

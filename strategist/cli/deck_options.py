@@ -1,6 +1,7 @@
 """Options that select the cards, shared by the commands that decide or explain."""
 
 import argparse
+from typing import Any
 
 from strategist import api
 
@@ -11,6 +12,16 @@ def add(parser: argparse._ActionsContainer) -> None:
     """Cards to add and cards to leave out."""
     add_cards(parser)
     parser.add_argument("--without", action="append", default=[], metavar="ID", help="a card to leave out; may be repeated")
+
+
+def add_calibration(parser: argparse._ActionsContainer) -> None:
+    """The calibration of a study, in place of the shipped one."""
+    parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+
+
+def arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Cards, omitted cards and calibration, as arguments of functions of the API."""
+    return {"cards": options.cards, "without": options.without, "calibration": options.calibration}
 
 
 def words(options: argparse.Namespace) -> list[str]:

@@ -20,14 +20,14 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """One line for each finding; 1 where one is an error."""
-    found = api.doctor(Path(options.folder))
-    failed = any(finding.level is Level.ERROR for finding in found)
+    findings = api.doctor(Path(options.folder))
+    failed = any(finding.level is Level.ERROR for finding in findings)
     if options.json:
-        render.show_json(list(found))
+        render.show_json(list(findings))
         return FAILED if failed else 0
-    for finding in found:
+    for finding in findings:
         render.line(str(finding))
-    counts = Counter(finding.level for finding in found)
+    counts = Counter(finding.level for finding in findings)
     lines = [
         f"{counts[level]} {level.value}{'s' if counts[level] > 1 else ''}"
         for level in (Level.ERROR, Level.WARNING)

@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli.parser import Parser
+from strategist.cli.parser import Parser, option_name
 from strategist.errors import InputError, not_among
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ def given(options: argparse.Namespace) -> "Engine | None":
     if options.engine not in ENGINES:
         raise not_among(f"--engine {options.engine}", options.engine, ENGINES)
     by_torchrun = options.engine == "torchrun"
-    belongs = {
+    allowed = {
         "hosts": by_torchrun, "remote_shell": by_torchrun and options.hosts is not None, "slurm": options.engine == "slurm",
         "ray": options.engine == "ray",
     }  # fmt: skip
-    for name, fits in belongs.items():
-        if getattr(options, name) is not None and not fits:
+    for name, is_allowed in allowed.items():
+        if getattr(options, name) is not None and not is_allowed:
             law = f"is for --engine {name}" if name in ENGINES else "is for --engine torchrun with --hosts"
-            raise InputError(f"--{name.replace('_', '-')}", law, "leave it out")
+            raise InputError(option_name(name), law, "leave it out")
     if by_torchrun and options.hosts is None:
         return None
     if options.engine == "slurm":

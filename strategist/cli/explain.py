@@ -1,7 +1,6 @@
 """``strategist explain``: what decided each setting of a plan, and why not another value."""
 
 import argparse
-from typing import Any
 
 from strategist import api
 from strategist.cli import deck_options, render
@@ -20,7 +19,7 @@ def add(parser: Parser) -> None:
         "--why-not", action="append", default=[], metavar="KNOB=VALUE", help="the obstacle to this value, e.g. recompute=none"
     )
     deck_options.add(parser)
-    parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+    deck_options.add_calibration(parser)
     deck_options.add_language(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=run)
@@ -33,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"--why-not {' '.join(options.why_not)}", "one value is compared at a time", "ask for each by itself")
     plan = codec.load(Plan, options.plan)
     for name, value in settings:
-        alternative = api.why_not(plan, name, value, **_deciding(options))
+        alternative = api.why_not(plan, name, value, **deck_options.arguments(options))
         if options.json:
             render.show_json(alternative)
             return 0
@@ -41,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 
         render.show(why_not_report(*api.in_language((plan, alternative), options.lang, cards=options.cards)))
         return 0
-    explanation = api.explain(plan, **_deciding(options))
+    explanation = api.explain(plan, **deck_options.arguments(options))
     if options.json:
         render.show_json(explanation)
         return 0
@@ -49,10 +48,6 @@ def run(options: argparse.Namespace) -> int:
 
     render.show(explanation_report(api.in_language(explanation, options.lang, cards=options.cards)))
     return 0
-
-
-def _deciding(options: argparse.Namespace) -> dict[str, Any]:
-    return {"cards": options.cards, "without": options.without, "calibration": options.calibration}
 
 
 def _setting(text: str) -> tuple[str, KnobValue]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from strategist import api
 from strategist.cli import deck_options, job_options, plan_file, render
-from strategist.cli.parser import Parser, add_output
+from strategist.cli.parser import Parser, add_output, typed_options
 from strategist.contract.plan import Plan
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def exported(plan: Plan, format: str, options: argparse.Namespace) -> "ExportedF
     written = api.export_plan(
         plan, format, job=options.job, options=job, inputs=inputs, cards=options.cards, without=options.without
     )
-    typed = {word.partition("=")[0] for word in options.typed}
+    typed = typed_options(options.typed)
     for name in inputs.keys() - {item.input for item in written.placeholders}:
         if f"--{name}" in typed:
             render.print_note(f"--{name} is not used by --to {format}")
@@ -56,8 +56,8 @@ def exported(plan: Plan, format: str, options: argparse.Namespace) -> "ExportedF
 
 def print_missing(written: "ExportedFiles") -> None:
     """Prints what of the plan the files do not express, and what they lack."""
-    for found in written.findings:
-        render.print_note(str(found))
+    for finding in written.findings:
+        render.print_note(str(finding))
     for need in written.needs:
         render.print_note(f"missing: {need}")
 

@@ -9,8 +9,8 @@ from strategist.report.catalog import device_report, devices_report
 def add(parser: Parser) -> None:
     """The commands below it."""
     kind = catalog.Kind(
-        all="all devices, each with its usual node", one="one device and its usual node, with the sources",
-        name="a device's name, or GPUs as --gpus takes them, e.g. 8x24GB or local",
+        list_help="all devices, each with its usual node", show_help="one device and its usual node, with the sources",
+        name_help="a device's name, or GPUs as --gpus takes them, e.g. 8x24GB or local",
         names=lambda: api.profiles()["devices"], find=api.cluster, table=devices_report, page=device_report,
     )  # fmt: skip
     catalog.add(parser, kind)

@@ -20,8 +20,8 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints or writes the plan; returns 1 if the settings break a law."""
     review = api.import_plan(options.file, config_file_options.given(options), **config_file_options.deciding(options))
-    for found in api.in_language(review.findings, options.lang, cards=options.cards):
-        render.print_note(str(found))
+    for finding in api.in_language(review.findings, options.lang, cards=options.cards):
+        render.print_note(str(finding))
     if review.plan is None:
         return FAILED
     if options.output:

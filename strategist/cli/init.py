@@ -14,7 +14,7 @@ from strategist.contract.workload import TRAIN_MODES, Workload
 from strategist.errors import InputError, StrategistError
 from strategist.files import outputs
 
-HEAD = "# A request: strategist plan --request {name}; all keys are the options of strategist plan, with _ for -.\n"
+HEADER = "# A request: strategist plan --request {name}; all keys are the options of strategist plan, with _ for -.\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,13 @@ class Question:
             if not line:
                 law = "ended before all questions were answered"
                 raise InputError("strategist init", law, "an empty line takes the value in brackets")
-            given = line.strip() or self.default
+            answer = line.strip() or self.default
             try:
-                self.check(given)
+                self.check(answer)
             except StrategistError as error:
                 render.print_error(error)
             else:
-                return given
+                return answer
 
 
 def add(parser: Parser) -> None:
@@ -56,12 +56,12 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Asks, writes the file (an existing one is kept), and plans; returns 1 if nothing fits."""
     path = options.output
-    outputs.check(path, own=None if options.force else "")
+    outputs.check(path, marker="", force=options.force)
     from strategist.report.summary import answer_summary
 
     name = "request.yaml" if outputs.is_stream(path) else path
     request = _prompted_request()
-    render.write(path, HEAD.format(name=name) + api.request_text(request), force=options.force)
+    outputs.write(path, HEADER.format(name=name) + api.request_text(request), marker="", force=options.force)
     answer = api.plan(request)
     render.show(answer_summary(answer))
     render.line(f"\nrequest written to {path}: strategist plan --request {name} plans it again")
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _prompted_request() -> Request:
-    base = Workload()
+    defaults = Workload()
     questions = (
         Question(text="Model: a size such as 32b, a preset, a config.json or a Hub id", default="8b", check=api.model),
         Question(
@@ -79,15 +79,17 @@ def _prompted_request() -> Request:
         ),
         Question(
             text="Tokens of a sequence",
-            default=str(base.seq_len),
+            default=str(defaults.seq_len),
             check=lambda text: Workload(seq_len=whole("tokens of a sequence")(text)),
         ),
         Question(
             text="Sequences of a step, over all GPUs",
-            default=str(base.global_batch),
+            default=str(defaults.global_batch),
             check=lambda text: Workload(global_batch=whole("sequences of a step")(text)),
         ),
-        Question(text=f"What is trained: {', '.join(TRAIN_MODES)}", default=base.train, check=lambda text: Workload(train=text)),
+        Question(
+            text=f"What is trained: {', '.join(TRAIN_MODES)}", default=defaults.train, check=lambda text: Workload(train=text)
+        ),
     )
     model, gpus, seq_len, global_batch, train = (question.answer() for question in questions)
     workload = Workload(seq_len=int(seq_len), global_batch=int(global_batch), train=train)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategist import api
 from strategist.cli import render
-from strategist.cli.parser import Parser
+from strategist.cli.parser import Parser, option_name, typed_options
 from strategist.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,17 +79,18 @@ def given(options: argparse.Namespace) -> "JobOptions":
         InputError, FileError: an option is invalid, or a file cannot be shipped.
     """
     texts: dict[str, Any] = {name: value for name in TEXTS if (value := getattr(options, name))}
-    pairs: dict[str, Any] = {field: _pairs(f"--{_option(field)}", getattr(options, name)) for name, field in PAIRS.items()}
-    made = api.JobOptions(files=tuple(map(api.job_file, options.file)), restarts=options.restarts, **texts, **pairs)
-    typed = {word.partition("=")[0] for word in options.typed}
-    for field in api.unused_job_options(options.job, made) if options.job else ():
-        if (name := f"--{_option(field)}") in typed:  # values of a configuration file apply to any job
+    pairs: dict[str, Any] = {field: _pairs(option_name(name), getattr(options, name)) for name, field in PAIRS.items()}
+    job = api.JobOptions(files=tuple(map(api.job_file, options.file)), restarts=options.restarts, **texts, **pairs)
+    typed = typed_options(options.typed)
+    for field in api.unused_job_options(options.job, job) if options.job else ():
+        if (name := _option(field)) in typed:  # values of a configuration file apply to any job
             render.print_note(f"{name} is not used by --job {options.job}")
-    return made
+    return job
 
 
 def _option(field: str) -> str:
-    return next((name for name, made in PAIRS.items() if made == field), field).replace("_", "-")
+    """The option that fills a field of a job."""
+    return option_name(next((name for name, field_name in PAIRS.items() if field_name == field), field))
 
 
 def _pairs(name: str, texts: list[str]) -> dict[str, str]:

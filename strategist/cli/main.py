@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 
-from strategist.cli import config_sources, progress_bar, render
+from strategist.cli import config_sources, progress_bar, render, signal_handlers
 from strategist.cli.exit_codes import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, USER_ERROR
 from strategist.cli.help_examples import EXAMPLES
 from strategist.cli.parser import Parser, UnknownOptionError
@@ -77,8 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _safe_output()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        waits = nullcontext() if INTERACTIVE_COMMANDS.intersection(arguments[:1]) else progress_bar.shown()
-        with _ended_like_ctrl_c(), waits:
+        progress = nullcontext() if INTERACTIVE_COMMANDS.intersection(arguments[:1]) else progress_bar.progress_line()
+        with _interrupted_by_signals(), progress:
             code = _run(arguments)
             sys.stdout.flush()
         return code
@@ -107,11 +107,13 @@ def _run(arguments: list[str]) -> int:
     if not LONG_COMMANDS.intersection(arguments[:1]):
         gc.disable()  # garbage collection would take a twentieth of a short command's time
         atexit.register(gc.freeze)  # nor does the interpreter look for it as it ends
-    called = next((item for item in arguments if not item.startswith("-")), "")
-    asks = HELP.intersection(arguments)
-    parser = whole_parser([called], COMMANDS if asks or called not in COMMANDS else [called])
+    command_name = next((item for item in arguments if not item.startswith("-")), "")
+    asks_for_help = HELP.intersection(arguments)
+    parser = whole_parser([command_name], COMMANDS if asks_for_help or command_name not in COMMANDS else [command_name])
     all_arguments, configured = (
-        (arguments, ()) if asks else config_sources.with_default_values(parser, arguments, config_sources.sources(COMMANDS))
+        (arguments, ())
+        if asks_for_help
+        else config_sources.with_default_values(parser, arguments, config_sources.sources(COMMANDS))
     )
     try:
         parsed = parser.parse_args(all_arguments, argparse.Namespace(arguments=all_arguments, typed=arguments))
@@ -120,12 +122,12 @@ def _run(arguments: list[str]) -> int:
             return USER_ERROR if arguments else 0
         render.reserve_output(outputs.is_standard_output(getattr(parsed, getattr(parsed, "written", ""), None)))
         code: int = parsed.command(parsed)
-    except SystemExit as end:  # --help and --version
-        return int(end.code or 0)
+    except SystemExit as exit_request:  # --help and --version
+        return int(exit_request.code or 0)
     except UnknownOptionError as error:
-        if others := _commands_with(error.option):
-            see = " or ".join(f"strategist {command}" for command in others[:MOST_COMMANDS])
-            raise UnknownOptionError(error.option, called, f"it is an option of {see}") from None
+        if other_commands := _commands_with(error.option):
+            see = " or ".join(f"strategist {command}" for command in other_commands[:MOST_COMMANDS])
+            raise UnknownOptionError(error.option, command_name, f"it is an option of {see}") from None
         raise
     except StrategistError as error:
         for value in configured:
@@ -184,24 +186,16 @@ class _Version(argparse.Action):
 
 
 @contextmanager
-def _ended_like_ctrl_c() -> Iterator[None]:
+def _interrupted_by_signals() -> Iterator[None]:
     """Handles SIGTERM of a scheduler and SIGHUP of a closed terminal like Ctrl-C: the trial ends and its claim is released."""
-    before = {
-        number: signal.signal(number, _interrupt)
-        for number in TERMINATION_SIGNALS
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
+    with signal_handlers.handled(dict.fromkeys(signal_handlers.not_ignored(*TERMINATION_SIGNALS), _interrupt)):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: object) -> None:
     """Raises KeyboardInterrupt once; further signals do not disturb the cleanup."""
-    for again in TERMINATION_SIGNALS:
-        signal.signal(again, signal.SIG_IGN)
+    for termination_signal in TERMINATION_SIGNALS:
+        signal.signal(termination_signal, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from strategist.cli import render
-from strategist.cli.parser import Parser, above_zero, positive
+from strategist.cli.parser import Parser, above_zero, option_name, positive
 from strategist.errors import FileError, InputError
 
 INSTALL = "pip install 'torch-strategist[mcp]'"
@@ -47,24 +47,24 @@ def run(options: argparse.Namespace) -> int:
     if find_spec("mcp") is None:
         raise InputError("strategist mcp", "the SDK of the Model Context Protocol is not installed", INSTALL)
     for name in ("study", "token_file"):
-        needed = {"study": "grant", "token_file": "http"}[name]
-        if getattr(options, name) and not getattr(options, needed):
-            raise InputError(f"--{name.replace('_', '-')}", f"is nothing without --{needed}", f"add --{needed}, or leave it out")
+        required = {"study": "grant", "token_file": "http"}[name]
+        if getattr(options, name) and not getattr(options, required):
+            raise InputError(option_name(name), f"is nothing without --{required}", f"add --{required}, or leave it out")
     from strategist.agent.open_session import open_session
 
-    opening = open_session(
+    session = open_session(
         options.workspace, options.grant, options.study, options.audit, long_calls=options.long_calls,
         call_minutes=options.call_minutes,
     )  # fmt: skip
     if options.http is None:
         from strategist.agent.server import serve_stdio
 
-        serve_stdio(opening)
+        serve_stdio(session)
         return 0
     from strategist.agent.http import Address, serve_http
 
     address, token = Address.parsed(options.http), _token(options.token_file)
-    serve_http(opening, address, token, on_ready=lambda url: render.print_note(f"serves {url}"))
+    serve_http(session, address, token, on_ready=lambda url: render.print_note(f"serves {url}"))
     return 0
 
 

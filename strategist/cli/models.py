@@ -9,8 +9,8 @@ from strategist.report.catalog import model_report, models_report
 def add(parser: Parser) -> None:
     """The commands below it."""
     kind = catalog.Kind(
-        all="all presets", one="one model, and what training it keeps",
-        name="as --model takes it: preset, size, config.json, Hub id, or YAML shape",
+        list_help="all presets", show_help="one model, and what training it keeps",
+        name_help="as --model takes it: preset, size, config.json, Hub id, or YAML shape",
         names=lambda: api.profiles()["models"], find=api.model, table=models_report, page=model_report,
     )  # fmt: skip
     catalog.add(parser, kind)

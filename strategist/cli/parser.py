@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import chain
 from typing import Any, NoReturn
@@ -48,15 +48,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if match := _UNKNOWN.match(message):
-            name, near = match.group(1), _near(match.group(1).partition("=")[0], self.known_options())
-            raise UnknownOptionError(name, self.prog, near or f"see {self._called()} --help")
+            name, hint = match.group(1), _nearest_hint(match.group(1).partition("=")[0], self.known_options())
+            raise UnknownOptionError(name, self.prog, hint or f"see {self._called()} --help")
         if match := _VALUE.match(message):
             option, value, known_values = match.groups()
             raise UsageError(f"{option} {value}: is not known; choose one of {known_values.replace(chr(39), '')}")
         if match := _CHOICE.match(message):
-            known = self.known_commands()
-            near = _near(match.group(1), known)
-            raise UsageError(f"{match.group(1)} is not a command of {self.prog}; {near or 'known are ' + ', '.join(known)}")
+            commands = self.known_commands()
+            hint = _nearest_hint(match.group(1), commands)
+            raise UsageError(f"{match.group(1)} is not a command of {self.prog}; {hint or 'known are ' + ', '.join(commands)}")
         if match := _NO_VALUE.match(message):
             option = match.group(1)
             raise UsageError(
@@ -81,12 +81,12 @@ class Parser(argparse.ArgumentParser):
         """The command that the arguments name, the words of its name, and the position after these."""
         parser, words, end = self, list[str](), 0
         for index, word in enumerate(arguments):
-            if not (below := parser._commands()):
+            if not (subcommands := parser._commands()):
                 break
             if not word.startswith("-"):
-                if word not in below:
+                if word not in subcommands:
                     break
-                parser, end = below[word], index + 1
+                parser, end = subcommands[word], index + 1
                 words.append(word)
         return parser, tuple(words), end
 
@@ -104,8 +104,8 @@ class Parser(argparse.ArgumentParser):
 
     def _called(self) -> str:
         """The command that is called: the one whose options are there."""
-        there = [command.prog for command in self._commands().values() if len(command._actions) > 1]
-        return there[0] if len(there) == 1 else self.prog
+        complete = [command.prog for command in self._commands().values() if len(command._actions) > 1]
+        return complete[0] if len(complete) == 1 else self.prog
 
     def _commands(self) -> dict[str, "Parser"]:
         groups = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
@@ -150,6 +150,16 @@ def output_path(name: str, metavar: str, *, prints: bool = False) -> Callable[[s
     return parse
 
 
+def option_name(name: str) -> str:
+    """The option of a field of the parsed namespace: ``--seq-len`` of ``seq_len``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def typed_options(arguments: Iterable[str]) -> set[str]:
+    """Names of the options among command line arguments."""
+    return {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
+
+
 def positive(name: str) -> Callable[[str], int]:
     """Type of an option: a whole number above 0."""
 
@@ -168,7 +178,7 @@ def whole(name: str) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not re.fullmatch(r"[-+]?[0-9]{1,12}", text, re.ASCII):
             raise InputError(
-                f"{name} {text}", "a whole number of at most 12 digits is needed", f"{_whole_meant(text)}write e.g. {name} 8"
+                f"{name} {text}", "a whole number of at most 12 digits is needed", f"{_whole_number_hint(text)}write e.g. {name} 8"
             )
         return int(text)
 
@@ -178,7 +188,7 @@ def whole(name: str) -> Callable[[str], int]:
 _SCALES = {"": 1, "k": 2**10, "m": 2**20}
 
 
-def _whole_meant(text: str) -> str:
+def _whole_number_hint(text: str) -> str:
     """``did you mean 8192? Else `` of ``8k`` and ``8,192``; else nothing."""
     match = re.fullmatch(r"([0-9]{1,6}|[0-9]{1,3}(?:[,_][0-9]{3}){1,3})([km]?)", text.lower(), re.ASCII)
     if match is None:
@@ -209,6 +219,6 @@ def share(name: str) -> Callable[[str], float]:
     return parse
 
 
-def _near(name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=2, cutoff=0.75) or get_close_matches(name, known, n=1)
-    return f"did you mean {' or '.join(near)}?" if near else ""
+def _nearest_hint(name: str, known: list[str]) -> str:
+    nearest = get_close_matches(name, known, n=2, cutoff=0.75) or get_close_matches(name, known, n=1)
+    return f"did you mean {' or '.join(nearest)}?" if nearest else ""

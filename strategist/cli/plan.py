@@ -7,7 +7,7 @@ from dataclasses import replace
 from strategist import api
 from strategist.cli import deck_options, export, job_options, render, request_options as request_options, sections
 from strategist.cli.exit_codes import FAILED, verdict_code
-from strategist.cli.parser import Parser, add_output, output_path, positive
+from strategist.cli.parser import Parser, add_output, output_path, positive, typed_options
 from strategist.contract import codec
 from strategist.contract.answer import SECTION_NAMES, Answer
 from strategist.contract.estimate import Fit
@@ -22,8 +22,8 @@ from strategist.units import parse_count
 def add(parser: Parser) -> None:
     """The options of the command."""
     request_options.add(parser)
-    kinds = "plans to show, which differ in a parallel degree, recomputation or offload (default 5)"
-    parser.add_argument("--top", type=positive("--top"), default=5, metavar="N", help=kinds)
+    top_help = "plans to show, which differ in a parallel degree, recomputation or offload (default 5)"
+    parser.add_argument("--top", type=positive("--top"), default=5, metavar="N", help=top_help)
     parser.add_argument("--tokens", metavar="N", help="say what training on N tokens takes with each plan, e.g. 300B or 15T")
     parser.add_argument(
         "--plan",
@@ -34,8 +34,10 @@ def add(parser: Parser) -> None:
     )
     sections.add(parser, SECTION_NAMES)
     parser.add_argument("--prove", action="store_true", help="simulate each plan shown, and rank by what its memory proves to be")
-    verdict = "exit with 0 where the plan fits, with 1 where none does, and with 3 where it is tight, or only a tight plan is there"
-    parser.add_argument("--check", action="store_true", help=verdict)
+    check_help = (
+        "exit with 0 where the plan fits, with 1 where none does, and with 3 where it is tight, or only a tight plan is there"
+    )
+    parser.add_argument("--check", action="store_true", help=check_help)
     deck_options.add_language(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     add_output(parser, "-o", "--output", help="write the best plan here, for strategist run; - prints it and nothing else")
@@ -53,34 +55,34 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the answer; returns 1 if nothing fits, with --check 3 if it is tight."""
     if options.output:
-        outputs.check(options.output, own=None if options.force else codec.document_header(Plan))
+        outputs.check(options.output, marker=codec.document_header(Plan), force=options.force)
     if options.job_output:
         outputs.check_folder(options.job_output)
-    shown = sections.requested_sections(options, SECTION_NAMES)
+    section_names = sections.requested_sections(options, SECTION_NAMES)
     request = request_options.request(options)
     if options.tokens is not None:
         request = replace(request, tokens=parse_count(options.tokens, "--tokens"))
     if format := _format(options, request):
         request = replace(request, backend=_backend(options, request, format))
-    answer = api.plan(request, cards=options.cards, without=options.without, calibration=options.calibration, top=options.top)
-    if "backends" in shown and options.show:
-        answer = api.by_backend(answer, cards=options.cards, without=options.without, calibration=options.calibration)
+    answer = api.plan(request, **deck_options.arguments(options), top=options.top)
+    if "backends" in section_names and options.show:
+        answer = api.by_backend(answer, **deck_options.arguments(options))
     if options.prove:
         answer = api.prove(answer, on_rank=render.rank_line)
-    chosen = _chosen(answer, options.plan)
-    written = export.exported(chosen, format, options) if chosen and format else None
-    if options.output and chosen:
-        codec.save(chosen, options.output, force=options.force)
-    _show(answer, options, shown)
+    selected = _selected_plan(answer, options.plan)
+    written = export.exported(selected, format, options) if selected and format else None
+    if options.output and selected:
+        codec.save(selected, options.output, force=options.force)
+    _show(answer, options, section_names)
     if written:
         export.print_missing(written)
         export.write_files(written, options.job_output, force=options.force, quiet=options.json)
     for path in (options.output, options.job_output):
-        if path and not chosen:
+        if path and not selected:
             render.print_note(f"nothing fits, so {path} is not written; the answer says what would")
     if options.check:
         return verdict_code(_verdict(answer, options.plan))
-    return 0 if chosen else FAILED
+    return 0 if selected else FAILED
 
 
 def _format(options: argparse.Namespace, request: Request) -> str:
@@ -91,20 +93,20 @@ def _format(options: argparse.Namespace, request: Request) -> str:
     """
     if not (options.to or options.job or options.job_output):
         return ""
-    given = " ".join(f"--{name} {value}" for name in ("to", "job") if (value := getattr(options, name)))
+    options_text = " ".join(f"--{name} {value}" for name in ("to", "job") if (value := getattr(options, name)))
     written = api.find_format(options.to).name if options.to else ""
     if not options.job_output:
-        raise InputError(given or "--job-output -", "no folder is named for the files", "add --job-output DIR")
+        raise InputError(options_text or "--job-output -", "no folder is named for the files", "add --job-output DIR")
     name = written or (request.backend if request.backend in api.formats() else "")
     if not name:
-        options_text = f"{given} --job-output {options.job_output}".strip()
-        raise InputError(options_text, "no format is named", f"add --to with one of {', '.join(api.formats())}")
+        export_options = f"{options_text} --job-output {options.job_output}".strip()
+        raise InputError(export_options, "no format is named", f"add --to with one of {', '.join(api.formats())}")
     return name
 
 
 def _backend(options: argparse.Namespace, request: Request, format: str) -> str:
     """The back end: the option or the request file's, else the format."""
-    typed = "--backend" in (word.partition("=")[0] for word in options.typed)
+    typed = "--backend" in typed_options(options.typed)
     return request.backend if request.backend != Request.backend and (typed or options.backend is None) else format
 
 
@@ -117,23 +119,23 @@ def _verdict(answer: Answer, rank: int) -> Fit:
     return Fit.of(answer.plans[rank - 1].estimate.fit_confidence, answer.request.confidence)
 
 
-def _show(answer: Answer, options: argparse.Namespace, shown: Sequence[str]) -> None:
+def _show(answer: Answer, options: argparse.Namespace, section_names: Sequence[str]) -> None:
     """Prints the answer as JSON, on one screen, in full or in sections."""
     if options.json:
         render.show_json(answer)
         return
     translated = api.in_language(answer, options.lang, cards=options.cards)
-    if shown:
+    if section_names:
         from strategist.report.answer import answer_report  # 50 ms of rich that --json does without
 
-        render.show(answer_report(translated, shown, options.plan))
+        render.show(answer_report(translated, section_names, options.plan))
     else:
         from strategist.report.summary import answer_summary
 
         render.show(answer_summary(translated, deck_options.words(options)))
 
 
-def _chosen(answer: Answer, rank: int) -> Plan | None:
+def _selected_plan(answer: Answer, rank: int) -> Plan | None:
     """The plan of this rank; None if nothing fits."""
     if answer.plans and rank > len(answer.plans):
         law = f"the answer has {len(answer.plans)} plans"

@@ -35,8 +35,8 @@ def run(options: argparse.Namespace) -> int:
 
     render.show(machine_report(record))
     render.line(f"\nwritten to {path}, its samples to {Path(path).with_suffix('.json')}")
-    used = "" if options.out is None else f" with --gpus {path}"
-    render.line(f"plans use it{used or ' with --gpus local'}")
+    gpus_option = "" if options.out is None else f" with --gpus {path}"
+    render.line(f"plans use it{gpus_option or ' with --gpus local'}")
     return 0
 
 

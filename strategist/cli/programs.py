@@ -23,11 +23,11 @@ def run(options: argparse.Namespace) -> int:
     if options.program is None:
         if options.plan:
             raise InputError(f"--plan {options.plan}", "is for one program", "name it: strategist programs NAME --plan FILE")
-        return _all(options.json)
+        return _list_programs(options.json)
     program = api.program(options.program)
     command = api.command(program, plan_file.read(options.plan)) if options.plan else ()
     if options.json:
-        render.show_json(_described(program, tuple(command)))
+        render.show_json(_listed_program(program, tuple(command)))
         return 0
     from strategist.report.programs import program_report
 
@@ -37,18 +37,18 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _all(as_json: bool) -> int:
-    known = [api.program(name) for name in api.programs()]
+def _list_programs(as_json: bool) -> int:
+    programs = [api.program(name) for name in api.programs()]
     if as_json:
-        render.show_json([_described(program) for program in known])
+        render.show_json([_listed_program(program) for program in programs])
         return 0
     from strategist.report.programs import programs_report
 
-    render.show(programs_report(known))
+    render.show(programs_report(programs))
     return 0
 
 
-def _described(program: api.Program, command: tuple[str, ...] = ()) -> ListedProgram:
+def _listed_program(program: api.Program, command: tuple[str, ...] = ()) -> ListedProgram:
     return ListedProgram(
         program=program.name, title=program.title, source=program.source, sets=tuple(program.sets), needs=tuple(program.variables),
         command=command,

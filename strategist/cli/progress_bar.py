@@ -11,36 +11,36 @@ from strategist.contract import progress
 from strategist.units import show_seconds
 
 SILENT_SECONDS = 2.0
-EVERY_SECONDS = 0.5
+REDRAW_SECONDS = 0.5
 
 
 @contextmanager
-def shown() -> Iterator[None]:
+def progress_line() -> Iterator[None]:
     """Shows a progress line below the output from the third second on; nothing without a terminal."""
     if not sys.stderr.isatty():
         yield
         return
     finished, begun = threading.Event(), time.monotonic()
-    drawing = threading.Thread(target=_draw, args=(finished, begun), daemon=True)
-    drawing.start()
+    thread = threading.Thread(target=_draw, args=(finished, begun), daemon=True)
+    thread.start()
     try:
         yield
     finally:
         finished.set()
-        drawing.join()
+        thread.join()
         render.status("")
 
 
 def _draw(finished: threading.Event, begun: float) -> None:
     if finished.wait(SILENT_SECONDS) or not render.has_screen():
         return
-    while not finished.wait(EVERY_SECONDS):
-        render.status(words(progress.under_way(), time.monotonic(), begun))
+    while not finished.wait(REDRAW_SECONDS):
+        render.status(progress_text(progress.under_way(), time.monotonic(), begun))
 
 
-def words(stages: tuple[progress.Stage, ...], now: float, begun: float) -> str:
+def progress_text(stages: tuple[progress.Stage, ...], now: float, begun: float) -> str:
     """Progress and remaining time, assuming equal parts; elapsed time if nothing is known."""
-    counts = ", ".join(f"{stage.done} of {stage.total} {stage.what}" for stage in stages)
+    counts = ", ".join(f"{stage.done} of {stage.total} {stage.units}" for stage in stages)
     if note := next((stage.note for stage in stages if stage.note), ""):
         return f"{counts}, {note}"
     share = progress.share_done(stages)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from strategist.cli import signal_handlers
 from strategist.contract import codec
-from strategist.files import outputs
 from strategist.units import show_bytes
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ ASCII = str.maketrans({"█": "#", "·": ".", "•": "+", "…": "~"})
 _ERASE = "\r\x1b[2K"
 _MESSAGE_PREFIX = "strategist: "
 _PRINTING = threading.Lock()
-_drawn: list[str] = []
+_status_line: list[str] = []
 """The progress line below the output, if there is one."""
 _reserved: list[bool] = []
 """Not empty if results are not printed."""
@@ -62,9 +62,9 @@ def console(*, errors: bool = False) -> "Console":
     """A console on standard output or error without markup, as wide as the terminal, from 40 columns on."""
     from rich.console import Console  # 50 ms that JSON and errors do without
 
-    made = Console(stderr=errors, markup=False, highlight=False, emoji=False, soft_wrap=False)
-    made.width = max(made.width, MIN_WIDTH)
-    return made
+    new_console = Console(stderr=errors, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    new_console.width = max(new_console.width, MIN_WIDTH)
+    return new_console
 
 
 def show_json(value: Any) -> None:
@@ -73,15 +73,6 @@ def show_json(value: Any) -> None:
     _print(
         json.dumps(codec.encode(value), indent=2, ensure_ascii=False) if plain else codec.dumps(value), end="\n" if plain else ""
     )
-
-
-def write(path: str, text: str, *, own: str = "", force: bool = False) -> None:
-    """Writes a result to the requested file.
-
-    Raises:
-        FileError: it cannot be written, or holds a file without the text ``own`` and ``force`` is not given.
-    """
-    outputs.write(path, text, own=None if force else own)
 
 
 def reserve_output(reserved: bool) -> None:
@@ -109,11 +100,11 @@ def _in_foreground() -> bool:
 
 
 @contextmanager
-def live(look: "RenderableType") -> Iterator[None]:
-    """Redraws ``look`` on the whole screen of the terminal until the end of the context, following its size; restores the
+def live(renderable: "RenderableType") -> Iterator[None]:
+    """Redraws ``renderable`` on the whole screen of the terminal until the end of the context, following its size; restores the
     terminal, also while the job is stopped. After an error the last view stays.
     """
-    display = _display(look)
+    display = _display(renderable)
 
     def pause(number: int, frame: object) -> None:
         display.stop()
@@ -127,35 +118,33 @@ def live(look: "RenderableType") -> Iterator[None]:
         if display.is_started:
             display.refresh()
 
-    acts = {signal.SIGTSTP: pause, signal.SIGCONT: resume, signal.SIGWINCH: redraw}
-    before = {number: signal.signal(number, act) for number, act in acts.items()}
-    ended_well = False
+    handlers = {signal.SIGTSTP: pause, signal.SIGCONT: resume, signal.SIGWINCH: redraw}
+    succeeded = False
     try:
-        display.start(refresh=True)
-        yield
-        ended_well = True
+        with signal_handlers.handled(handlers):
+            display.start(refresh=True)
+            yield
+            succeeded = True
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         with suppress(OSError):  # the terminal may be gone
             display.stop()
-            if not ended_well:
-                console(errors=True).print(look)
+            if not succeeded:
+                console(errors=True).print(renderable)
 
 
-def _display(look: "RenderableType") -> "Live":
+def _display(renderable: "RenderableType") -> "Live":
     from rich.console import Console
     from rich.live import Live
 
     screen = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
-    def fitted() -> "RenderableType":
+    def resized() -> "RenderableType":
         columns, lines = os.get_terminal_size(sys.stderr.fileno())  # COLUMNS and LINES may be outdated
         screen.size = (columns or DEFAULT_WIDTH, lines or MIN_HEIGHT)
-        return look
+        return renderable
 
     return Live(
-        get_renderable=fitted, console=screen, screen=True, refresh_per_second=FRAMES_PER_SECOND, redirect_stdout=False,
+        get_renderable=resized, console=screen, screen=True, refresh_per_second=FRAMES_PER_SECOND, redirect_stdout=False,
         redirect_stderr=False,
     )  # fmt: skip
 
@@ -173,8 +162,8 @@ def document_lines(values: Iterable[Any]) -> None:
 
 def rank_line(rank: "SimulatedRank") -> None:
     """Prints the simulation of a rank as soon as it is done."""
-    at = " ".join(filter(None, (rank.moment.phase, rank.moment.module)))
-    print_note(f"rank {rank.rank}: {show_bytes(rank.peak_memory_bytes)} at {at}")
+    instant = " ".join(filter(None, (rank.moment.phase, rank.moment.module)))
+    print_note(f"rank {rank.rank}: {show_bytes(rank.peak_memory_bytes)} at {instant}")
 
 
 def print_error(error: object) -> None:
@@ -193,17 +182,17 @@ def status(text: str) -> None:
     with _PRINTING:
         if text:
             sys.stderr.write(f"{_ERASE}{_MESSAGE_PREFIX}{text[: status_width()]}")
-        elif _drawn:
+        elif _status_line:
             sys.stderr.write(_ERASE)
         sys.stderr.flush()
-        _drawn[:] = [text] if text else []
+        _status_line[:] = [text] if text else []
 
 
-def _print(text: str, **how: Any) -> None:
+def _print(text: str, **options: Any) -> None:
     with _PRINTING:
-        if _drawn:
+        if _status_line:
             sys.stderr.write(_ERASE)
             sys.stderr.flush()
-            _drawn.clear()
-        if "file" in how or not _reserved:
-            print(text, **how)
+            _status_line.clear()
+        if "file" in options or not _reserved:
+            print(text, **options)

@@ -9,6 +9,7 @@ from strategist.cli import deck_options, render, sections
 from strategist.cli.parser import Parser, add_output
 from strategist.contract.report import PlanReport, RunReport, StudyReport
 from strategist.errors import InputError
+from strategist.files import outputs
 from strategist.report.page.html import PAGE_MARK
 
 if TYPE_CHECKING:
@@ -29,45 +30,45 @@ def add(parser: Parser) -> None:
     sections.add(parser, SECTIONS)
     deck_options.add(parser)
     deck_options.add_language(parser)
-    parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+    deck_options.add_calibration(parser)
     parser.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Writes the page and prints its path, or prints the pictures."""
-    found = api.report_of(options.about, cards=options.cards, without=options.without, calibration=options.calibration)
-    if isinstance(found, PlanReport):
-        found = api.in_language(found, options.lang, cards=options.cards)
-    shown = sections.requested_sections(options, SECTIONS)
-    if shown and (options.out or not isinstance(found, PlanReport)):
+    report = api.report_of(options.about, **deck_options.arguments(options))
+    if isinstance(report, PlanReport):
+        report = api.in_language(report, options.lang, cards=options.cards)
+    section_names = sections.requested_sections(options, SECTIONS)
+    if section_names and (options.out or not isinstance(report, PlanReport)):
         law = "choose what a terminal shows of a plan"
         raise InputError("--show and --explain", law, "leave them out: the page and other reports are whole")
     if not options.out:
-        render.show(_pictures(found, shown))
+        render.show(_pictures(report, section_names))
         return 0
-    render.write(options.out, _page(found, options.lang), own=PAGE_MARK, force=options.force)
+    outputs.write(options.out, _page(report, options.lang), marker=PAGE_MARK, force=options.force)
     render.line(f"report written to {options.out}")
     return 0
 
 
-def _page(found: PlanReport | RunReport | StudyReport, language: str) -> str:
-    if isinstance(found, RunReport):
+def _page(report: PlanReport | RunReport | StudyReport, language: str) -> str:
+    if isinstance(report, RunReport):
         from strategist.report.page.run_page import run_page
 
-        return run_page(found)
-    if isinstance(found, StudyReport):
+        return run_page(report)
+    if isinstance(report, StudyReport):
         from strategist.report.page.study_page import study_page
 
-        return study_page(found)
+        return study_page(report)
     from strategist.report.page.plan_page import plan_page
 
-    return plan_page(found, language)
+    return plan_page(report, language)
 
 
-def _pictures(found: PlanReport | RunReport | StudyReport, shown: Collection[str]) -> "RenderableType":
+def _pictures(report: PlanReport | RunReport | StudyReport, section_names: Collection[str]) -> "RenderableType":
     from strategist.report.terminal_charts import plan_charts, study_charts
     from strategist.report.trial import trial_report
 
-    if isinstance(found, RunReport):
-        return trial_report(found.plan, found.measurement)
-    return study_charts(found) if isinstance(found, StudyReport) else plan_charts(found, shown)
+    if isinstance(report, RunReport):
+        return trial_report(report.plan, report.measurement)
+    return study_charts(report) if isinstance(report, StudyReport) else plan_charts(report, section_names)

@@ -25,8 +25,8 @@ def add(parser: Parser) -> None:
     group = parser.add_argument_group("request")
     add_situation(group)
     group.add_argument("--objective", metavar="GOAL", help=_choices(OBJECTIVES, OBJECTIVES[0]))
-    surely = f"probability with which a plan must fit the memory, from 0.5 on (default {DEFAULT_CONFIDENCE})"
-    group.add_argument("--confidence", type=share("--confidence"), metavar="P", help=surely)
+    confidence_help = f"probability with which a plan must fit the memory, from 0.5 on (default {DEFAULT_CONFIDENCE})"
+    group.add_argument("--confidence", type=share("--confidence"), metavar="P", help=confidence_help)
     group.add_argument(
         "--allow", action="append", metavar="KNOBS", help="what may change convergence, e.g. float8,comm_hook; may be repeated"
     )
@@ -39,25 +39,25 @@ def add(parser: Parser) -> None:
     group.add_argument("--backend", metavar="NAME", help="what runs the plan: any, native, a program's name or file, or a format")
     group.add_argument("--request", metavar="FILE", help="a YAML file with all of this, and what has no option")
     deck_options.add(group)
-    group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+    deck_options.add_calibration(group)
 
 
 def add_situation(group: "argparse._ArgumentGroup") -> None:
     """Adds model, GPUs, workload, and fixed settings."""
-    base = Workload()
+    defaults = Workload()
     group.add_argument("--model", metavar="NAME", help="preset, size such as 32b, config.json or its folder, Hub id, or YAML shape")
     group.add_argument("--gpus", metavar="GPUS", help="8x24GB, 64xH100, 16x8xH100 (nodes x GPUs), local, or a cluster file")
-    group.add_argument("--seq-len", type=whole("--seq-len"), metavar="N", help=f"tokens of a sequence (default {base.seq_len})")
+    group.add_argument("--seq-len", type=whole("--seq-len"), metavar="N", help=f"tokens of a sequence (default {defaults.seq_len})")
     group.add_argument(
-        "--global-batch", type=whole("--global-batch"), metavar="N", help=f"sequences of a step (default {base.global_batch})"
+        "--global-batch", type=whole("--global-batch"), metavar="N", help=f"sequences of a step (default {defaults.global_batch})"
     )
     group.add_argument(
         "--document-tokens", type=whole("--document-tokens"), metavar="N",
         help="mean length of documents packed into sequences, each of which sees itself only (default: a sequence is one)",
     )  # fmt: skip
-    group.add_argument("--train", metavar="MODE", help=_choices(TRAIN_MODES, base.train))
-    group.add_argument("--optimizer", metavar="NAME", help=_choices(OPTIMIZERS, base.optimizer))
-    group.add_argument("--precision", metavar="TYPE", help=_choices(PRECISIONS, base.precision))
+    group.add_argument("--train", metavar="MODE", help=_choices(TRAIN_MODES, defaults.train))
+    group.add_argument("--optimizer", metavar="NAME", help=_choices(OPTIMIZERS, defaults.optimizer))
+    group.add_argument("--precision", metavar="TYPE", help=_choices(PRECISIONS, defaults.precision))
     group.add_argument("--host-memory", metavar="SIZE", help="host memory of a node, e.g. 512GiB")
     group.add_argument(
         "--fix",
@@ -73,30 +73,30 @@ def request(options: argparse.Namespace, backend: str = "any") -> Request:
     Raises:
         InputError, FileError: an option is invalid, or the file cannot be read.
     """
-    given = dict(_given(options))
-    workload = {name: given.pop(name) for name in WORKLOAD if name in given}
+    fields = dict(_request_fields(options))
+    workload = {name: fields.pop(name) for name in WORKLOAD if name in fields}
     if options.request:
         base = api.load_request(options.request)
-        given["fix"] = {**base.fix, **given.get("fix", {})}
-        given["allow"] = tuple(dict.fromkeys((*base.allow, *given.get("allow", ()))))
-        return replace(base, workload=replace(base.workload, **workload), **given)
+        fields["fix"] = {**base.fix, **fields.get("fix", {})}
+        fields["allow"] = tuple(dict.fromkeys((*base.allow, *fields.get("allow", ()))))
+        return replace(base, workload=replace(base.workload, **workload), **fields)
     for name, example in (("model", "32b"), ("gpus", "8x24GB")):
-        if name not in given:
+        if name not in fields:
             raise InputError(f"--{name}", "is missing", f"write e.g. --{name} {example}, or name a request file with --request")
-    return Request(workload=Workload(**workload), **{"backend": backend, **given})
+    return Request(workload=Workload(**workload), **{"backend": backend, **fields})
 
 
-def given(options: argparse.Namespace) -> bool:
+def any_given(options: argparse.Namespace) -> bool:
     """Whether any of the options is given."""
-    return options.request is not None or any(True for _ in _given(options))
+    return options.request is not None or any(True for _ in _request_fields(options))
 
 
 def given_request_fields(options: argparse.Namespace) -> dict[str, Any]:
     """Given options of :func:`add_situation`, by field of Request and Workload."""
-    return dict(_situation(options))
+    return dict(_situation_fields(options))
 
 
-def _situation(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+def _situation_fields(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     for name in ("model", "gpus", *WORKLOAD):
         if getattr(options, name) is not None:
             yield name, getattr(options, name)
@@ -106,9 +106,9 @@ def _situation(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
         yield "fix", _fixed(options.fix)
 
 
-def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+def _request_fields(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     """Given options, by field of Request and Workload."""
-    yield from _situation(options)
+    yield from _situation_fields(options)
     for name in ("objective", "confidence", "backend"):
         if getattr(options, name) is not None:
             yield name, getattr(options, name)
@@ -123,7 +123,7 @@ def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
 def _fixed(texts: Sequence[str]) -> dict[str, KnobValue]:
     """Fixed settings; a setting fixed to two values is an error."""
     fixed: dict[str, KnobValue] = {}
-    for text in (part for given in texts for part in given.split(",")):
+    for text in (part for values in texts for part in values.split(",")):
         name, value = parse_fix(text)
         if fixed.setdefault(name, value) != value:
             raise InputError(f"--fix {text}", f"{name} is fixed to {fixed[name]} already", "keep one of the two")

@@ -41,20 +41,20 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the trial; returns 1 if it failed."""
-    shown = sections.requested_sections(options, SECTIONS)
+    section_names = sections.requested_sections(options, SECTIONS)
     path = Path(options.plan)
     plan = plan_file.read(path)
     folder = Path(options.out) if options.out else plan_file.default_output(path, "-run")
     settings = training_options.settings(options)
-    total = settings.total_steps or settings.warmup_steps + settings.steps
-    with stage("steps", total) as steps, stop_with_checkpoint(folder) if settings.save else nullcontext():
+    total_steps = settings.total_steps or settings.warmup_steps + settings.steps
+    with stage("steps", total_steps) as steps, stop_with_checkpoint(folder) if settings.save else nullcontext():
         progress = TrainingProgress(plan, steps, options.progress_seconds, training=settings.total_steps is not None)
         measurement = api.run(
             plan,
             folder,
             settings,
             on_event=progress.take,
-            on_shrink=_tell,
+            on_shrink=_print_shrink,
             backend=options.backend,
             engine=engine_options.given(options),
         )
@@ -63,10 +63,10 @@ def run(options: argparse.Namespace) -> int:
     else:
         from strategist.report.trial import trial_report
 
-        ended = codec.load(Plan, folder / "plan.json")  # the last plan of an elastic training
-        render.show(trial_report(ended, measurement, shown))
+        final_plan = codec.load(Plan, folder / "plan.json")  # the last plan of an elastic training
+        render.show(trial_report(final_plan, measurement, section_names))
         render.line(f"\nwritten to {folder / 'measurement.json'}")
-        for line in _kept(options.plan, settings, folder):
+        for line in _output_lines(options.plan, settings, folder):
             render.line(line)
     if measurement.outcome is Outcome.CANCELLED:
         render.print_note(measurement.evidence.message)
@@ -74,20 +74,20 @@ def run(options: argparse.Namespace) -> int:
     return 0 if measurement.outcome is Outcome.OK else FAILED
 
 
-def _kept(plan: str, settings: TrialSettings, folder: Path) -> Iterator[str]:
+def _output_lines(plan: str, settings: TrialSettings, folder: Path) -> Iterator[str]:
     """Files that a training writes beside its measurement, and the command that continues it."""
     if settings.total_steps is None:
         return
     yield f"curves in {Path(settings.log or folder) / 'curves.csv'}"
     if settings.save and Path(settings.save).is_dir():  # not where it lies on other hosts
-        more = ("--resume", settings.save, "--save", settings.save, "--steps", str(2 * settings.total_steps))
-        yield f"checkpoints in {settings.save}; to go on: {shlex.join(['strategist', 'run', plan, *more])}"
+        arguments = ("--resume", settings.save, "--save", settings.save, "--steps", str(2 * settings.total_steps))
+        yield f"checkpoints in {settings.save}; to go on: {shlex.join(['strategist', 'run', plan, *arguments])}"
 
 
-def _tell(shrink: "Shrink") -> None:
+def _print_shrink(shrink: "Shrink") -> None:
     from strategist.report.setting_text import layout_words
 
     lost = f"lost rank {', '.join(map(str, shrink.lost))}" if shrink.lost else "a part of the training failed"
     plan = shrink.plan
-    left = f"{plan.candidate.layout.world_size} of {shrink.ranks} ranks go on from step {shrink.step}"
-    render.print_note(f"{lost}; {left} with plan {plan.id}: {layout_words(plan.candidate.layout)}")
+    remaining = f"{plan.candidate.layout.world_size} of {shrink.ranks} ranks go on from step {shrink.step}"
+    render.print_note(f"{lost}; {remaining} with plan {plan.id}: {layout_words(plan.candidate.layout)}")

@@ -38,16 +38,16 @@ def run(options: argparse.Namespace) -> int:
     path = Path(options.plan)
     folder = Path(options.out) if options.out else plan_file.default_output(path, "-scale")
     settings = TrialSettings(steps=options.steps) if options.steps else TrialSettings()
-    found = api.scale(codec.load(Plan, path), options.gpus, folder, settings, weak=options.weak, on_point=_tell)
+    result = api.scale(codec.load(Plan, path), options.gpus, folder, settings, weak=options.weak, on_point=_print_point)
     if options.json:
-        render.show_json(found)
+        render.show_json(result)
     else:
         from strategist.report.scaling import scaling_report
 
-        render.show(scaling_report(found))
+        render.show(scaling_report(result))
         render.line(f"\nwritten to {folder / 'scaling.json'} and {folder / 'scaling.svg'}")
-    return 0 if all(point.outcome is Outcome.OK for point in found.points) else FAILED
+    return 0 if all(point.outcome is Outcome.OK for point in result.points) else FAILED
 
 
-def _tell(point: ScalingPoint) -> None:
+def _print_point(point: ScalingPoint) -> None:
     render.print_note(f"{point.devices} devices ({point.how}): {point.outcome.value}")

@@ -20,8 +20,8 @@ def requested_sections(options: argparse.Namespace, names: Sequence[str]) -> tup
     Raises:
         InputError: a section is unknown.
     """
-    found = tuple(name.strip() for text in options.show for name in text.split(","))
-    for name in found:
+    requested = tuple(name.strip() for text in options.show for name in text.split(","))
+    for name in requested:
         if name not in names:
             raise not_among(f"--show {name}", name, names)
-    return found or (tuple(names) if options.explain else ())
+    return requested or (tuple(names) if options.explain else ())

@@ -16,10 +16,10 @@ SECTIONS = ("ranks", "memory", "modules", "collectives", "notes")
 def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
-    chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("--rank", type=int, metavar="R", help="the rank to simulate")
-    chosen.add_argument("--stage", metavar="S,S", help="a rank of each of these stages (default: first,last)")
-    chosen.add_argument("--all-stages", action="store_true", help="a rank of each stage of the pipeline")
+    rank_options = parser.add_mutually_exclusive_group()
+    rank_options.add_argument("--rank", type=int, metavar="R", help="the rank to simulate")
+    rank_options.add_argument("--stage", metavar="S,S", help="a rank of each of these stages (default: first,last)")
+    rank_options.add_argument("--all-stages", action="store_true", help="a rank of each stage of the pipeline")
     parser.add_argument("--whole", action="store_true", help="trace every layer and micro-batch, not a few that show what all do")
     parser.add_argument(
         "--model-code", default="", metavar="MODULE:FUNCTION",
@@ -33,17 +33,17 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Simulates the ranks; returns 1 if their tensors do not fit, 3 if only the reserved bytes do not."""
-    shown = sections.requested_sections(options, SECTIONS)
+    section_names = sections.requested_sections(options, SECTIONS)
     plan = plan_file.read(options.plan)
     ranks = _ranks(options, plan.candidate.layout)
-    found = api.simulate(plan, ranks, whole=options.whole, model_code=options.model_code, on_rank=render.rank_line)
+    simulation = api.simulate(plan, ranks, whole=options.whole, model_code=options.model_code, on_rank=render.rank_line)
     if options.json:
-        render.show_json(found)
+        render.show_json(simulation)
     else:
         from strategist.report.simulation import simulation_report
 
-        render.show(simulation_report(plan, found, shown))
-    return 0 if found.fits else UNDECIDED if found.tensors_fit else FAILED
+        render.show(simulation_report(plan, simulation, section_names))
+    return 0 if simulation.fits else UNDECIDED if simulation.tensors_fit else FAILED
 
 
 def _ranks(options: argparse.Namespace, layout: Layout) -> list[int]:
@@ -55,8 +55,8 @@ def _ranks(options: argparse.Namespace, layout: Layout) -> list[int]:
 
 
 def _stage(text: str, stages: int) -> int:
-    named = {"first": 0, "last": stages - 1, **{str(stage): stage for stage in range(stages)}}
-    if text not in named:
+    indices = {"first": 0, "last": stages - 1, **{str(stage): stage for stage in range(stages)}}
+    if text not in indices:
         law = f"the pipeline's ranks are 0 to {stages - 1}"
         raise InputError(f"--stage {text}", law, "write first, last or numbers, as in --stage first,last")
-    return named[text]
+    return indices[text]

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import render, request_options, sections, watch
+from strategist.cli import deck_options, render, request_options, sections, watch
 from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, add_output
 from strategist.cli.watch import STUDY
@@ -69,28 +69,28 @@ def _add_import(command: Parser) -> None:
 
 def list_studies(options: argparse.Namespace) -> int:
     """Prints a line per study; returns 1 if one cannot be read."""
-    found = api.list_studies(options.place or ["."])
+    studies = api.list_studies(options.place or ["."])
     if options.json:
-        render.show_json(found)
-    elif not found:
+        render.show_json(studies)
+    elif not studies:
         render.line("no study lies there")
     else:
         from strategist.report.study import studies_report
 
-        render.show(studies_report(found))
-    return FAILED if any(item.problem for item in found) else 0
+        render.show(studies_report(studies))
+    return FAILED if any(item.problem for item in studies) else 0
 
 
 def show_study(options: argparse.Namespace) -> int:
     """Prints a study."""
-    shown = sections.requested_sections(options, SECTIONS)
+    section_names = sections.requested_sections(options, SECTIONS)
     study = api.study(options.study)
     if options.json:
         render.show_json(study)
         return 0
     from strategist.report.study import study_report
 
-    render.show(study_report(study, shown))
+    render.show(study_report(study, section_names))
     return 0
 
 
@@ -106,43 +106,42 @@ def plot_study(options: argparse.Namespace) -> int:
         raise InputError(f"--out {options.out}", "has no known format", f"write FILE{PLOT}")
     from strategist.report.study_plot import study_plot
 
-    render.write(options.out, study_plot(api.study(options.study)), own=MADE_BY, force=options.force)
+    outputs.write(options.out, study_plot(api.study(options.study)), marker=MADE_BY, force=options.force)
     render.line(f"plot written to {options.out}")
     return 0
 
 
 def import_trials(options: argparse.Namespace) -> int:
     """Imports the file and prints the outcome of its rows."""
-    request = request_options.request(options, backend="native") if request_options.given(options) else None
+    request = request_options.request(options, backend="native") if request_options.any_given(options) else None
     result = api.import_trials(
-        options.file, options.study, request=request, cards=options.cards, without=options.without,
-        calibration=options.calibration, server=options.ledger,
+        options.file, options.study, request=request, server=options.ledger, **deck_options.arguments(options)
     )  # fmt: skip
-    _say(result)
+    _print_import(result)
     return 0
 
 
 def merge_studies(options: argparse.Namespace) -> int:
     """Merges studies and prints the number of new trials."""
-    _say(api.merge_studies(options.study, options.into, server=options.ledger))
+    _print_import(api.merge_studies(options.study, options.into, server=options.ledger))
     return 0
 
 
 def repair_study(options: argparse.Namespace) -> int:
     """Repairs the study and prints the outcome of each trial."""
     request = None if options.request is None else api.load_request(options.request)
-    found = api.repair_study(options.study, options.into, request)
-    render.line(f"{found.kept} trials are as they were, in {found.study}")
-    for numbers, relation in (
-        (found.from_history, "were read from history.jsonl"),
-        (found.queued, "lost their result and are queued again"),
-        (found.lost, "are lost"),
+    repaired = api.repair_study(options.study, options.into, request)
+    render.line(f"{repaired.kept} trials are as they were, in {repaired.study}")
+    for numbers, outcome_text in (
+        (repaired.from_history, "were read from history.jsonl"),
+        (repaired.queued, "lost their result and are queued again"),
+        (repaired.lost, "are lost"),
     ):
         if numbers:
-            render.line(f"{len(numbers)} {relation}; their numbers were {', '.join(map(str, numbers))}")
+            render.line(f"{len(numbers)} {outcome_text}; their numbers were {', '.join(map(str, numbers))}")
     return 0
 
 
-def _say(result: "ImportResult") -> None:
-    known = f", {result.duplicates} are of candidates that it had already" if result.duplicates else ""
-    render.line(f"{result.imported} trials imported into {result.study}{known}")
+def _print_import(result: "ImportResult") -> None:
+    duplicates = f", {result.duplicates} are of candidates that it had already" if result.duplicates else ""
+    render.line(f"{result.imported} trials imported into {result.study}{duplicates}")

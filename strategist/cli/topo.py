@@ -18,13 +18,13 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Reads the topology, draws it, and writes the file."""
-    found = api.topology(options.out and Path(options.out), nodes=options.nodes, force=options.force)
+    topology = api.topology(options.out and Path(options.out), nodes=options.nodes, force=options.force)
     if options.json:
-        render.show_json(found)
+        render.show_json(topology)
     else:
         from strategist.report.topology import topology_report
 
-        render.show(topology_report(found))
+        render.show(topology_report(topology))
     if options.out:
         render.print_note(f"written to {options.out}: plan with --gpus {options.out}")
     return 0

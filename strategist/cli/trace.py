@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from strategist import api
-from strategist.cli import plan_file, render
+from strategist.cli import deck_options, plan_file, render
 from strategist.cli.parser import Parser, add_output
 from strategist.contract import codec
 from strategist.contract.plan import Plan
@@ -15,7 +15,7 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
     add_output(parser, "-o", "--out", help="the trace (default: <plan>-trace.json in the plan's folder)")
-    parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+    deck_options.add_calibration(parser)
     parser.set_defaults(command=run)
 
 
@@ -23,7 +23,9 @@ def run(options: argparse.Namespace) -> int:
     """Writes the trace and prints a summary."""
     path = Path(options.plan)
     out = Path(options.out) if options.out else plan_file.default_output(path, "-trace.json")
-    about = api.write_trace(codec.load(Plan, path), out, calibration=options.calibration, force=options.force)
-    waits = "" if about["schedule"] == "none" else f", {about['bubble_share']:.1%} of it bubble"
-    render.line(f"{out}: a step of {show_seconds(about['step_seconds'])}{waits}; open it in ui.perfetto.dev or chrome://tracing")
+    step_data = api.write_trace(codec.load(Plan, path), out, calibration=options.calibration, force=options.force)
+    bubble_text = "" if step_data["schedule"] == "none" else f", {step_data['bubble_share']:.1%} of it bubble"
+    render.line(
+        f"{out}: a step of {show_seconds(step_data['step_seconds'])}{bubble_text}; open it in ui.perfetto.dev or chrome://tracing"
+    )
     return 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from strategist.cli.parser import Parser, above_zero, positive, whole
+from strategist.cli.parser import Parser, above_zero, option_name, positive, whole
 from strategist.contract import checkpoint, codec
 from strategist.contract.data_source import DataSource
 from strategist.contract.measurement import LEARNING_RATE_SCHEDULES, NO_DECAY_GROUPS, NON_FINITE, SAMPLE_TYPES, TrialSettings
@@ -48,7 +48,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--settings", metavar="FILE", help="settings of the run as JSON; options override them")
     _add_learning(parser.add_argument_group("learning"))
     _add_data(parser.add_argument_group("data"))
-    _add_keeping(parser.add_argument_group("training"))
+    _add_training(parser.add_argument_group("training"))
 
 
 def _add_learning(group: argparse._ArgumentGroup) -> None:
@@ -71,7 +71,7 @@ def _add_learning(group: argparse._ArgumentGroup) -> None:
         "--weight-decay", type=_number("--weight-decay"), metavar="X", help="default 0.01, with sgd 0; decoupled in AdamW and Muon"
     )
     group.add_argument(
-        "--no-decay", type=_groups, metavar="GROUP,...",
+        "--no-decay", type=_parameter_groups, metavar="GROUP,...",
         help=f"parameters without weight decay: {', '.join(NO_DECAY_GROUPS)}, the head among these (default: all decay)",
     )  # fmt: skip
     group.add_argument("--betas", type=_betas, metavar="B1,B2", help="of AdamW (default 0.9,0.999; with adamw_bf16 0.9,0.95)")
@@ -128,7 +128,7 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_keeping(group: argparse._ArgumentGroup) -> None:
+def _add_training(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--save", metavar="DIR", help="write checkpoints there; any plan of the model can go on from them")
     group.add_argument(
         "--save-every", type=positive("--save-every"), metavar="K", help="steps from one to the next (default: the plan's)"
@@ -176,38 +176,38 @@ def settings(options: argparse.Namespace) -> TrialSettings:
     base = codec.load(TrialSettings, options.settings) if options.settings else TrialSettings()
     if options.resume:
         base = checkpoint.read(checkpoint.find(options.resume)).resume_settings()
-    given = _given(options)
+    given_settings = _given(options)
     if not (options.save or options.resume):
         for name in (name for name in SAVING_OPTIONS if getattr(options, name)):
-            raise InputError(_option(name), "is for a training, and this is a trial", "add --save DIR")
-    given_options = [f"{_option(name)} {_words(value)}" for name in TRAINING_OPTIONS if (value := getattr(options, name))]
+            raise InputError(option_name(name), "is for a training, and this is a trial", "add --save DIR")
+    given_options = [f"{option_name(name)} {_value_text(value)}" for name in TRAINING_OPTIONS if (value := getattr(options, name))]
     if not given_options:
-        return replace(base, **given, **({"steps": options.steps} if options.steps else {}))
+        return replace(base, **given_settings, **({"steps": options.steps} if options.steps else {}))
     steps = options.steps or base.total_steps
     if steps is None:
         raise InputError(given_options[0], "is for a training", "say until which step: --steps N")
-    return replace(base, **given, total_steps=steps, elastic=options.elastic, wall_timeout_seconds=None)
+    return replace(base, **given_settings, total_steps=steps, elastic=options.elastic, wall_timeout_seconds=None)
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     """Settings that options give."""
-    given: dict[str, Any] = {field: value for name, field in VALUE_OPTIONS.items() if (value := getattr(options, name)) is not None}
-    given |= {field: str(Path(value).resolve()) for name, field in PATH_OPTIONS.items() if (value := getattr(options, name))}
+    given_settings: dict[str, Any] = {
+        field: value for name, field in VALUE_OPTIONS.items() if (value := getattr(options, name)) is not None
+    }
+    given_settings |= {
+        field: str(Path(value).resolve()) for name, field in PATH_OPTIONS.items() if (value := getattr(options, name))
+    }
     for name, field in {"data": "data", "eval_data": "evaluation_data"}.items():
         if value := getattr(options, name):
-            given[field] = tuple(replace(source, path=str(Path(source.path).resolve())) for source in value)
+            given_settings[field] = tuple(replace(source, path=str(Path(source.path).resolve())) for source in value)
     if options.clip_norm is not None:
-        given["clip_norm"] = None if options.clip_norm == "none" else options.clip_norm
+        given_settings["clip_norm"] = None if options.clip_norm == "none" else options.clip_norm
     if options.no_packing:
-        given["packing"] = False
-    return given
+        given_settings["packing"] = False
+    return given_settings
 
 
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _words(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return value[0].path if isinstance(value, list) else str(value)
 
 
@@ -248,5 +248,5 @@ def _betas(text: str) -> tuple[float, float]:
     return first, second
 
 
-def _groups(text: str) -> tuple[str, ...]:
+def _parameter_groups(text: str) -> tuple[str, ...]:
     return () if text == "none" else tuple(dict.fromkeys(part.strip() for part in text.split(",")))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from strategist.cli import render
+from strategist.cli import render, signal_handlers
 from strategist.contract.checkpoint import STOP_FILE
 from strategist.contract.plan import Plan
 from strategist.contract.progress import Progress, Stage
@@ -45,14 +45,14 @@ class TrainingProgress:
             return
         self.recent.append(event.latest.get("seconds", 0.0))
         self.stage.note = self._note(event.latest)
-        now, last = time.monotonic(), self.stage.done == self.stage.total
-        if not render.has_screen() and (self.printed_at is None or last or now - self.printed_at >= self.every_seconds):
+        now, is_last = time.monotonic(), self.stage.done == self.stage.total
+        if not render.has_screen() and (self.printed_at is None or is_last or now - self.printed_at >= self.every_seconds):
             self.printed_at = now
             render.print_note(f"step {self.stage.done} of {self.stage.total}, {self.stage.note}")
 
     def _note(self, latest: dict[str, float]) -> str:
         """The progress text, shortened to fit the terminal."""
-        parts, steps = dict(self._parts(latest)), f"{self.stage.done} of {self.stage.total} {self.stage.what}, "
+        parts, steps = dict(self._parts(latest)), f"{self.stage.done} of {self.stage.total} {self.stage.units}, "
         for name in OPTIONAL_PARTS if render.has_screen() else ():
             if len(steps + ", ".join(parts.values())) > render.status_width():
                 parts.pop(name, None)
@@ -79,19 +79,14 @@ def stop_with_checkpoint(folder: Path) -> Iterator[None]:
     the second interrupts it at once.
     """
 
-    def ask(number: int, frame: object) -> None:
-        for place in (folder, *folder.glob("part-*")):  # an elastic training has its ranks in the last part
-            if place.is_dir():
-                (place / STOP_FILE).touch()
-        for again, handler in before.items():
-            signal.signal(again, handler)
+    def request_stop(number: int, frame: object) -> None:
+        for run_folder in (folder, *folder.glob("part-*")):  # an elastic training has its ranks in the last part
+            if run_folder.is_dir():
+                (run_folder / STOP_FILE).touch()
+        restore()
         render.print_note(
             f"{signal.Signals(number).name}: the training ends after this step, with a checkpoint; once more ends it now"
         )
 
-    before = {number: signal.signal(number, ask) for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN}
-    try:
+    with signal_handlers.handled(dict.fromkeys(signal_handlers.not_ignored(*STOPPING), request_stop)) as restore:
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -84,13 +84,13 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Tunes and reports; returns 1 if no trial ran successfully."""
-    shown = sections.requested_sections(options, SECTIONS)
+    section_names = sections.requested_sections(options, SECTIONS)
     request = request_options.request(options, backend="native")
     if not options.study:
         raise InputError("--study", "is missing", "name a folder, e.g. --study studies/first")
-    for other in ("json", "quiet"):
-        if options.json_lines and getattr(options, other):
-            raise InputError(f"--json-lines --{other}", "are two ways to print one tuning", "leave one of them out")
+    for output in ("json", "quiet"):
+        if options.json_lines and getattr(options, output):
+            raise InputError(f"--json-lines --{output}", "are two ways to print one tuning", "leave one of them out")
     base = TrialSettings(seed=options.seed)
     settings = TrialSettings(seed=options.seed, steps=options.steps) if options.steps else base
     limits = api.Limits(
@@ -101,11 +101,11 @@ def run(options: argparse.Namespace) -> int:
     if options.at_once > 1 and not (engine and engine.queues):
         law = "has trials side by side, which disturb each other on the same devices"
         raise InputError(f"--at-once {options.at_once}", law, "leave it out, or give each its own with --engine slurm or ray")
-    with _parallel_tuners(options.at_once - 1, options.arguments), _followed(options) as follower:
+    with _parallel_tuners(options.at_once - 1, options.arguments), _event_listener(options) as follower:
         result = api.tune(
-            request, study=options.study, limits=limits, settings=settings, cards=options.cards, without=options.without,
-            calibration=options.calibration, on_event=follower.take, shadow=options.shadow, server=options.ledger,
-            warm=options.warm, goals=goal_options.goals(options, request), engine=engine,
+            request, study=options.study, limits=limits, settings=settings, on_event=follower.take, shadow=options.shadow,
+            server=options.ledger, warm=options.warm, goals=goal_options.goals(options, request), engine=engine,
+            **deck_options.arguments(options),
         )  # fmt: skip
         follower.end(result)
     if options.json:
@@ -113,24 +113,24 @@ def run(options: argparse.Namespace) -> int:
     elif not options.json_lines:
         from strategist.report.tuning import tuning_report
 
-        render.show(tuning_report(api.in_language(result, options.lang, cards=options.cards), shown))
+        render.show(tuning_report(api.in_language(result, options.lang, cards=options.cards), section_names))
     return 0 if result.best else FAILED
 
 
 def _parallel_tuners(count: int, arguments: Sequence[str]) -> AbstractContextManager[None]:
     """``count`` further tuners with this command line; they print nothing, but refusals are reported here."""
 
-    def tell(code: int, error_text: str) -> None:
+    def print_refusal(code: int, error_text: str) -> None:
         if code == USER_ERROR:
             render.print_note(f"another tuner of this command ended: {error_text.strip()}")
 
-    plain = [argument for argument in arguments if argument not in PRINTING]
-    command = [sys.executable, "-m", "strategist.cli.main", *plain, "--quiet", "--at-once", "1"]
-    return api.parallel_tuners(command, count, tell)
+    tuner_arguments = [argument for argument in arguments if argument not in PRINTING]
+    command = [sys.executable, "-m", "strategist.cli.main", *tuner_arguments, "--quiet", "--at-once", "1"]
+    return api.parallel_tuners(command, count, print_refusal)
 
 
 @contextmanager
-def _followed(options: argparse.Namespace) -> Iterator["ProgressView"]:
+def _event_listener(options: argparse.Namespace) -> Iterator["ProgressView"]:
     """Listeners of the tuning's events."""
     from strategist.cli.tune_view import TuningView
     from strategist.cli.tuning_progress import ProgressView, TrialLines, json_lines
@@ -141,8 +141,8 @@ def _followed(options: argparse.Namespace) -> Iterator["ProgressView"]:
     elif options.quiet:
         yield ProgressView()
     elif render.has_screen():
-        board = TuningView(options.study)
-        with render.live(board):
-            yield board
+        view = TuningView(options.study)
+        with render.live(view):
+            yield view
     else:
         yield TrialLines()

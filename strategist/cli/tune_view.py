@@ -41,11 +41,13 @@ class TuningView(ProgressView):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if (snapshot := self._shown) is None:
             return
-        above = Group(_title(snapshot.event, self._study), "", *_running(snapshot), "", pairs(_facts(snapshot)), "")
-        taken = len(console.render_lines(above, options.update(height=None), pad=False))
-        yield above
+        header = Group(_title(snapshot.event, self._study), "", *_running(snapshot), "", pairs(_facts(snapshot)), "")
+        header_lines = len(console.render_lines(header, options.update(height=None), pad=False))
+        yield header
         results, best = snapshot.event.state.results, snapshot.metrics.best
-        yield from latest_trials([results[number] for number in sorted(results)], best.number if best else None, options, taken)
+        yield from latest_trials(
+            [results[number] for number in sorted(results)], best.number if best else None, options, header_lines
+        )
 
 
 def _title(event: TuneEvent, study: str) -> Text:
@@ -65,11 +67,11 @@ def _running(snapshot: TuningSnapshot) -> Iterator[RenderableType]:
         yield heading("Waiting", "for trials of other tuners")
     else:
         yield heading("Choosing what to try next" if event.event_type is not EventType.OVER else "Drawing conclusions")
-    others = [trial for trial in snapshot.running if trial is not event_trial]
-    for trial in others[:OTHER_TUNERS_TRIALS]:
+    other_trials = [trial for trial in snapshot.running if trial is not event_trial]
+    for trial in other_trials[:OTHER_TUNERS_TRIALS]:
         yield truncate(f"Trial {trial.number}, of another tuner: {change_words(trial.plan)}")
-    if len(others) > OTHER_TUNERS_TRIALS:
-        yield truncate(f"and {len(others) - OTHER_TUNERS_TRIALS} more of other tuners")
+    if len(other_trials) > OTHER_TUNERS_TRIALS:
+        yield truncate(f"and {len(other_trials) - OTHER_TUNERS_TRIALS} more of other tuners")
 
 
 def _progress(event: TuneEvent) -> Iterator[str]:
@@ -89,40 +91,40 @@ def _settings(predicted_seconds: float, words: str, proposed_by: str) -> Text:
 
 
 def _facts(snapshot: TuningSnapshot) -> Iterator[tuple[str, RenderableType]]:
-    event, known = snapshot.event, snapshot.metrics
-    yield "best", _best(known)
-    if ahead := snapshot.front:
-        yield "front", truncate(f"trials {', '.join(map(str, ahead))}, which no other dominates")
-    if known.step_errors:
-        yield "predictions", _predictions(known)
-    if moved := [f"{name} {change}" for name, change in factor_changes(event.prior, event.state.calibration)]:
-        yield "learned", truncate(", ".join(moved))
+    event, metrics = snapshot.event, snapshot.metrics
+    yield "best", _best(metrics)
+    if front := snapshot.front:
+        yield "front", truncate(f"trials {', '.join(map(str, front))}, which no other dominates")
+    if metrics.step_errors:
+        yield "predictions", _predictions(metrics)
+    if changes := [f"{name} {change}" for name, change in factor_changes(event.prior, event.state.calibration)]:
+        yield "learned", truncate(", ".join(changes))
     if event.expected_gain is not None:
         yield "expected", Text(f"the search hopes to gain {_gain(event.expected_gain)} with its next trial")
     yield "done", _done(snapshot)
-    if spent := ", ".join(_spent(snapshot)):
-        yield "spent", Text(spent)
+    if spending := ", ".join(_spent(snapshot)):
+        yield "spent", Text(spending)
 
 
-def _best(known: StudyMetrics) -> Text:
-    best, first = known.best, known.first
+def _best(metrics: StudyMetrics) -> Text:
+    best, first = metrics.best, metrics.first
     if best is None or best.measurement is None:
         return Text("no trial ended well yet")
     best_text = f"trial {best.number}: {', '.join(figures(best.measurement))}"
     if first is None:
         return Text(best_text)
-    if known.ahead_of_first is None:
+    if metrics.ahead_of_first is None:
         return Text(f"{best_text}; the cost model's first choice, trial {first.number}: {outcome(first)}")
     if first.plan.candidate == best.plan.candidate:
         return Text(f"{best_text}; the cost model's first choice")
-    return Text(f"{best_text}; {percent(known.ahead_of_first)} ahead of trial {first.number}, the cost model's first choice")
+    return Text(f"{best_text}; {percent(metrics.ahead_of_first)} ahead of trial {first.number}, the cost model's first choice")
 
 
-def _predictions(known: StudyMetrics) -> Text:
-    if known.unlearned_error is None or known.proposed_error is None:
+def _predictions(metrics: StudyMetrics) -> Text:
+    if metrics.unlearned_error is None or metrics.proposed_error is None:
         return Text("")
-    latest_trials = " ".join(percent(error.proposed) for error in known.step_errors[-RECENT_TRIALS:])
-    errors = f"off by {percent(known.proposed_error)} in the median, {percent(known.unlearned_error)} without what was learned"
+    latest_trials = " ".join(percent(error.proposed) for error in metrics.step_errors[-RECENT_TRIALS:])
+    errors = f"off by {percent(metrics.proposed_error)} in the median, {percent(metrics.unlearned_error)} without what was learned"
     return Text(f"{errors}; latest {latest_trials}")
 
 
@@ -131,19 +133,19 @@ def _gain(share: float) -> str:
 
 
 def _done(snapshot: TuningSnapshot) -> Text:
-    event, left = snapshot.event, snapshot.seconds_left
+    event, seconds_left = snapshot.event, snapshot.seconds_left
     finished = len(event.state.results)
-    about = f", about {show_seconds(left)} left" if left else ""
+    remaining = f", about {show_seconds(seconds_left)} left" if seconds_left else ""
     share = finished / event.trials if event.trials else 0.0
-    return Text.assemble(bar(share), f" {finished} of {event.trials} trials{about}")
+    return Text.assemble(bar(share), f" {finished} of {event.trials} trials{remaining}")
 
 
 def _spent(snapshot: TuningSnapshot) -> Iterator[str]:
-    limits, known = snapshot.event.limits, snapshot.metrics
+    limits, metrics = snapshot.event.limits, snapshot.metrics
     if limits.minutes is not None:
         yield f"{limits.minutes_passed:.0f} of {limits.minutes:g} minutes"
-    of = "" if limits.device_hours is None else f" of {limits.device_hours:g}"
-    if known.device_hours:
-        yield f"{known.device_hours:.3g}{of} device hours"
-    if known.price_dollars:
-        yield show_money(known.price_dollars)
+    limit_text = "" if limits.device_hours is None else f" of {limits.device_hours:g}"
+    if metrics.device_hours:
+        yield f"{metrics.device_hours:.3g}{limit_text} device hours"
+    if metrics.price_dollars:
+        yield show_money(metrics.price_dollars)

@@ -34,12 +34,14 @@ class TrialLines(ProgressView):
 
     def take(self, event: TuneEvent) -> None:
         """Prints trials that ended since the last event."""
-        now = self._follower.take(event)
-        if event.event_type is EventType.BEGUN or not now.ended:
+        snapshot = self._follower.take(event)
+        if event.event_type is EventType.BEGUN or not snapshot.ended:
             return
-        best, left = event.state.best, now.seconds_left
-        state = f"{len(event.state.results)} of {event.trials} trials" + (f", about {show_seconds(left)} left" if left else "")
-        for trial in now.ended:
+        best, seconds_left = event.state.best, snapshot.seconds_left
+        state = f"{len(event.state.results)} of {event.trials} trials" + (
+            f", about {show_seconds(seconds_left)} left" if seconds_left else ""
+        )
+        for trial in snapshot.ended:
             render.print_note(f"{trial_line(trial, best.number if best else None)}; {state}")
 
 

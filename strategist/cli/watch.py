@@ -26,9 +26,9 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Shows the study until it ends."""
     live = render.has_screen() and not (options.lines or options.json)
-    ended = _board(options) if live else _lines(options)
+    study = _board(options) if live else _lines(options)
     if not options.json:
-        render.print_note(f"{ended.status.value}: {len(ended.finished)} of {len(ended.trials)} trials finished")
+        render.print_note(f"{study.status.value}: {len(study.finished)} of {len(study.trials)} trials finished")
     return 0
 
 
@@ -37,19 +37,19 @@ def _board(options: argparse.Namespace) -> "Study":
     from strategist.cli.watch_view import StudyView
     from strategist.report.study import study_report
 
-    board = StudyView()
-    board.take(api.study(options.study), ())  # shows something at once
-    with render.live(board):
-        ended = api.watch_study(options.study, board.take, options.idle)
-    render.show(study_report(ended))
-    return ended
+    view = StudyView()
+    view.take(api.study(options.study), ())  # shows something at once
+    with render.live(view):
+        study = api.watch_study(options.study, view.take, options.idle)
+    render.show(study_report(study))
+    return study
 
 
 def _lines(options: argparse.Namespace) -> "Study":
     from strategist.report.study import trial_line
 
-    def tell(study: "Study", fresh: "tuple[StudyTrial, ...]") -> None:
-        for trial in fresh:
+    def print_trials(study: "Study", finished: "tuple[StudyTrial, ...]") -> None:
+        for trial in finished:
             render.line(json.dumps(api.trial_row(trial)) if options.json else trial_line(trial, study.best), now=True)
 
-    return api.watch_study(options.study, tell, options.idle)
+    return api.watch_study(options.study, print_trials, options.idle)

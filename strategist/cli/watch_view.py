@@ -25,17 +25,17 @@ class StudyView:
     def __init__(self) -> None:
         self._study: Study | None = None
 
-    def take(self, study: Study, fresh: tuple[StudyTrial, ...]) -> None:
+    def take(self, study: Study, finished: tuple[StudyTrial, ...]) -> None:
         """Shows this state."""
         self._study = study
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if (study := self._study) is None:
             return
-        above = Group(_title(study), "", *_running(study), "", pairs(_facts(study)), "")
-        taken = len(console.render_lines(above, options.update(height=None), pad=False))
-        yield above
-        yield from latest_trials(study.finished, study.best, options, taken)
+        header = Group(_title(study), "", *_running(study), "", pairs(_facts(study)), "")
+        header_lines = len(console.render_lines(header, options.update(height=None), pad=False))
+        yield header
+        yield from latest_trials(study.finished, study.best, options, header_lines)
 
 
 def _title(study: Study) -> Text:
@@ -70,24 +70,26 @@ def _facts(study: Study) -> Iterator[tuple[str, RenderableType]]:
         "done",
         Text.assemble(bar(finished / len(study.trials) if study.trials else 0.0), f" {finished} of {len(study.trials)} proposed"),
     )
-    if spent := ", ".join(_spent(study)):
-        yield "spent", Text(spent)
+    if spending := ", ".join(_spent(study)):
+        yield "spent", Text(spending)
 
 
 def _errors(study: Study) -> Iterator[float]:
     """Errors of predicted step times of trials that ran."""
     for trial in study.finished:
-        measured = trial.measurement
-        if measured is not None and measured.outcome in RAN and measured.step_seconds:
-            yield abs(trial.plan.estimate.step_seconds / measured.step_seconds - 1)
+        measurement = trial.measurement
+        if measurement is not None and measurement.outcome in RAN and measurement.step_seconds:
+            yield abs(trial.plan.estimate.step_seconds / measurement.step_seconds - 1)
 
 
 def _spent(study: Study) -> Iterator[str]:
     """Time of the last attempts of finished trials."""
-    took = [(trial.ended - trial.started, trial.plan.cluster) for trial in study.finished if trial.started and trial.ended]
-    if not took:
+    durations = [(trial.ended - trial.started, trial.plan.cluster) for trial in study.finished if trial.started and trial.ended]
+    if not durations:
         return
-    yield f"{sum(seconds * cluster.devices for seconds, cluster in took) / 3600:.3g} device hours"
-    prices = [cluster.device.price_per_hour for _, cluster in took]
+    yield f"{sum(seconds * cluster.devices for seconds, cluster in durations) / 3600:.3g} device hours"
+    prices = [cluster.device.price_per_hour for _, cluster in durations]
     if study.kind is not Kind.SHADOW and all(price is not None for price in prices):
-        yield show_money(sum(seconds * cluster.devices * (cluster.device.price_per_hour or 0) for seconds, cluster in took) / 3600)
+        yield show_money(
+            sum(seconds * cluster.devices * (cluster.device.price_per_hour or 0) for seconds, cluster in durations) / 3600
+        )

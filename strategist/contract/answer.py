@@ -99,5 +99,5 @@ class Answer(Displayed):
 
     def __repr__(self) -> str:
         """One line, because whole plans have thousands of characters."""
-        what = f"{self.model.name} on {self.cluster.name}, plans: {len(self.plans)}, alternatives: {len(self.alternatives)}"
-        return f"<Answer: {what}. {self.verdict}>"
+        summary = f"{self.model.name} on {self.cluster.name}, plans: {len(self.plans)}, alternatives: {len(self.alternatives)}"
+        return f"<Answer: {summary}. {self.verdict}>"

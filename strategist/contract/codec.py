@@ -61,7 +61,7 @@ class CodecError(StrategistError):
 
     def __init__(self, message: str, field_path: str = "", key: str = "") -> None:
         super().__init__(f"{field_path}: {message}" if field_path else message)
-        self.place = f"{field_path}.{key}" if key else field_path
+        self.field_path = f"{field_path}.{key}" if key else field_path
 
 
 def encode(value: Any) -> Any:
@@ -179,7 +179,7 @@ def parse(cls: type[T], text: str, path: str | Path) -> T:
     except json_document.DocumentError as error:
         raise FileError(path, str(error), error.line, error.column) from None
     except StrategistError as error:
-        raise FileError(path, str(error), *json_document.position(text, error.place or cls.__name__, cls.__name__)) from None
+        raise FileError(path, str(error), *json_document.position(text, error.field_path or cls.__name__, cls.__name__)) from None
 
 
 def save(value: Any, path: str | Path, *, force: bool = True) -> None:
@@ -188,7 +188,7 @@ def save(value: Any, path: str | Path, *, force: bool = True) -> None:
     Raises:
         FileError: the path cannot be written, or holds another file.
     """
-    outputs.write(path, dumps(value), own=None if force else document_header(type(value)))
+    outputs.write(path, dumps(value), marker=document_header(type(value)), force=force)
 
 
 def document_header(cls: type) -> str:
@@ -256,7 +256,7 @@ def _decode_dataclass(cls: type, data: Any, field_path: str) -> Any:
     try:
         return cls(**values)
     except StrategistError as error:
-        error.place = field_path
+        error.field_path = field_path
         raise
 
 

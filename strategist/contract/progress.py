@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 @dataclass(eq=False, kw_only=True)
 class Stage:
-    """One unit of work in progress: ``done`` of ``total`` parts; ``what`` names the parts, in the plural; ``note`` has more text,
+    """One unit of work in progress: ``done`` of ``total`` parts; ``units`` names the parts, in the plural; ``note`` has more text,
     such as the remaining time.
     """
 
-    what: str
+    units: str
     total: int
     done: int = 0
     note: str = ""
@@ -31,9 +31,9 @@ def under_way() -> tuple[Stage, ...]:
 
 
 @contextmanager
-def stage(what: str, total: int) -> Iterator[Stage]:
+def stage(units: str, total: int) -> Iterator[Stage]:
     """Context manager: registers work of ``total`` parts; the caller increments ``done``."""
-    work = Stage(what=what, total=total)
+    work = Stage(units=units, total=total)
     _STAGES.append(work)
     try:
         yield work
@@ -41,9 +41,9 @@ def stage(what: str, total: int) -> Iterator[Stage]:
         _STAGES.remove(work)
 
 
-def counted(items: Sequence[T], what: str) -> Iterator[T]:
+def counted(items: Sequence[T], units: str) -> Iterator[T]:
     """The items one by one; each counts as done when the next one is requested."""
-    with stage(what, len(items)) as work:
+    with stage(units, len(items)) as work:
         for item in items:
             yield item
             work.done += 1

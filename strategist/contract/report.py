@@ -79,7 +79,7 @@ class MeshAxis:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """The best candidate of a group of ``alike`` candidates with equal mesh, recomputation and offload.
+    """The best of ``similar_candidates`` candidates with equal mesh, recomputation and offload.
 
     ``place`` is its rank in the ranking, from 1; None where it does not fit. ``front``: no candidate that fits is both faster and
     smaller.
@@ -88,7 +88,7 @@ class Seen:
     candidate: Candidate
     tokens_per_second: float
     peak_memory_bytes: float
-    alike: int
+    similar_candidates: int
     place: int | None = None
     front: bool = False
 

@@ -89,13 +89,13 @@ class Simulation:
     ranks: tuple[SimulatedRank, ...]
 
     @property
-    def fullest(self) -> SimulatedRank:
+    def peak_rank(self) -> SimulatedRank:
         return max(self.ranks, key=lambda rank: rank.peak_memory_bytes)
 
     @property
     def tensors_fit(self) -> bool:
         """Whether the tensors of every simulated rank fit into its device."""
-        return self.fullest.peak_memory_bytes <= self.capacity_bytes
+        return self.peak_rank.peak_memory_bytes <= self.capacity_bytes
 
     @property
     def reserved_bytes(self) -> int:
@@ -114,11 +114,11 @@ class Simulation:
         It is open where only reserved memory exceeds the device, because fragments differ from run to run, and where the simulation
         is an upper bound.
         """
-        fullest, open_ = self.fullest, self.tensors_fit or self.fullest.upper_bound
-        verdict = Verdict.FITS if self.fits else Verdict.OPEN if open_ else Verdict.TOO_LARGE
+        peak_rank, undecided = self.peak_rank, self.tensors_fit or self.peak_rank.upper_bound
+        verdict = Verdict.FITS if self.fits else Verdict.OPEN if undecided else Verdict.TOO_LARGE
         return Proof(
             verdict=verdict,
-            peak_memory_bytes=fullest.peak_memory_bytes,
-            peak_reserved_bytes=None if fullest.peak_reserved_bytes is None else self.reserved_bytes,
-            why="; ".join((*([RESERVED_NOTE] if self.tensors_fit else []), *fullest.notes)) if verdict is Verdict.OPEN else "",
+            peak_memory_bytes=peak_rank.peak_memory_bytes,
+            peak_reserved_bytes=None if peak_rank.peak_reserved_bytes is None else self.reserved_bytes,
+            why="; ".join((*([RESERVED_NOTE] if self.tensors_fit else []), *peak_rank.notes)) if verdict is Verdict.OPEN else "",
         )

@@ -22,19 +22,19 @@ from strategist.files import outputs
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def cached(name: str, key: str | None, make: Callable[[], Any]) -> Any:
-    """Plain data from the cache entry ``name`` if its ``key`` matches; else the result of ``make``, which is then cached."""
-    home = folder()
-    if home is None or key is None:
-        return make()
-    place = home / f"{name}.json"
-    if _is_private(place):
-        digest, _, content = _read(place).partition(b"\n")
+def cached(name: str, key: str | None, compute: Callable[[], Any]) -> Any:
+    """Plain data from the cache entry ``name`` if its ``key`` matches; else the result of ``compute``, which is then cached."""
+    cache_folder = folder()
+    if cache_folder is None or key is None:
+        return compute()
+    path = cache_folder / f"{name}.json"
+    if _is_private(path):
+        digest, _, content = _read(path).partition(b"\n")
         if digest == _digest(key, content):
             return json.loads(content)
-    made = make()
-    _write(place, _digest(key, content := _content(made)) + b"\n" + content)
-    return made
+    value = compute()
+    _write(path, _digest(key, content := _content(value)) + b"\n" + content)
+    return value
 
 
 def key_of(*parts: str | None) -> str | None:
@@ -67,17 +67,17 @@ def folder() -> Path | None:
     path.
     """
     home = Path(os.path.expanduser("~"))
-    usual = {"darwin": home / "Library/Caches", "win32": Path(os.environ.get("LOCALAPPDATA", ""))}.get(
+    default = {"darwin": home / "Library/Caches", "win32": Path(os.environ.get("LOCALAPPDATA", ""))}.get(
         sys.platform, home / ".cache"
     )
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    place = named if named.is_absolute() else usual
-    own = sha256(os.fsencode(_PACKAGE)).hexdigest()[:12]
-    return place / "strategist" / own if place.is_absolute() else None
+    xdg_folder = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    cache_folder = xdg_folder if xdg_folder.is_absolute() else default
+    installation = sha256(os.fsencode(_PACKAGE)).hexdigest()[:12]
+    return cache_folder / "strategist" / installation if cache_folder.is_absolute() else None
 
 
-def _content(made: Any) -> bytes:
-    return json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+def _content(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 def _digest(key: str, content: bytes) -> bytes:

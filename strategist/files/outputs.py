@@ -13,17 +13,19 @@ from strategist.errors import FileError
 STANDARD_INPUT, STANDARD_OUTPUT = "/dev/stdin", "/dev/stdout"
 """Paths of the input and of the output that ``-`` stands for."""
 
-MARK_SEARCH_BYTES = 4096
-"""Bytes at the head and at the end of a file that are searched for the mark of our own outputs."""
+MARKER_SEARCH_BYTES = 4096
+"""Bytes at the start and at the end of a file that are searched for a marker."""
 
 
-def write(path: str | Path, content: str | bytes, *, own: str | None = None, executable: bool = False) -> None:
-    """Writes ``content`` atomically; see :func:`replacement` for ``path`` and ``own``.
+def write(
+    path: str | Path, content: str | bytes, *, marker: str | None = None, force: bool = False, executable: bool = False
+) -> None:
+    """Writes ``content`` atomically; see :func:`replacement` for ``path``, ``marker`` and ``force``.
 
     Raises:
         FileError: the path cannot be written.
     """
-    with replacement(path, own=own) as draft:
+    with replacement(path, marker=marker, force=force) as draft:
         # writes a lone surrogate as its JSON escape
         draft.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
         if executable:
@@ -32,14 +34,15 @@ def write(path: str | Path, content: str | bytes, *, own: str | None = None, exe
 
 
 @contextmanager
-def replacement(path: str | Path, *, own: str | None = None) -> Iterator[Path]:
+def replacement(path: str | Path, *, marker: str | None = None, force: bool = False) -> Iterator[Path]:
     """Context manager: a draft file that replaces the file at ``path`` when the context ends without an error.
 
     Symbolic links are followed. Something else than a regular file, such as a pipe, is not replaced: the content is written to it.
 
     Args:
-        own: text at the head or end of files that may be replaced; empty: no file with content may be replaced. None: any regular
-            file may.
+        marker: text at the start or end of files that may be replaced; empty: no file with content may be replaced. None: any
+            regular file may.
+        force: ignores ``marker``.
 
     Raises:
         FileError: the path cannot be written, or holds a file that may not be replaced.
@@ -54,32 +57,32 @@ def replacement(path: str | Path, *, own: str | None = None) -> Iterator[Path]:
                 yield (draft := Path(folder, target.name))
                 _write_through(target, draft)
             return
-        place = _resolved(target)
-        if status is not None and own is not None:
-            _check_own(target, status, own)
-        draft = place.with_name(f".{place.name[:200]}.{os.getpid()}-{threading.get_ident()}.draft")
+        resolved = _resolved(target)
+        if status is not None and marker is not None and not force:
+            _check_replaceable(target, status, marker)
+        draft = resolved.with_name(f".{resolved.name[:200]}.{os.getpid()}-{threading.get_ident()}.draft")
         try:
             yield draft
             if status is not None:
-                draft.chmod(stat.S_IMODE(place.stat().st_mode))
-            draft.replace(place)
+                draft.chmod(stat.S_IMODE(resolved.stat().st_mode))
+            draft.replace(resolved)
         finally:
             draft.unlink(missing_ok=True)
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise _not_written(path, error) from None
+        raise _write_error(path, error) from None
 
 
-def check(path: str | Path, *, own: str | None = None) -> None:
+def check(path: str | Path, *, marker: str | None = None, force: bool = False) -> None:
     """Raises the FileError that :func:`replacement` would raise, before the content is computed."""
     target = Path(path)
     try:
         status = _status(target)
-        if status is not None and own is not None:
-            _check_own(target, status, own)
+        if status is not None and marker is not None and not force:
+            _check_replaceable(target, status, marker)
     except OSError as error:
-        raise _not_written(path, error) from None
+        raise _write_error(path, error) from None
 
 
 def make_folder(path: str | Path) -> None:
@@ -92,7 +95,7 @@ def make_folder(path: str | Path) -> None:
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _not_written(path, error) from None
+        raise _write_error(path, error) from None
 
 
 def check_folder(path: str | Path) -> None:
@@ -141,19 +144,19 @@ def _status(target: Path) -> os.stat_result | None:
     return status
 
 
-def _not_written(path: str | Path, error: OSError) -> FileError:
+def _write_error(path: str | Path, error: OSError) -> FileError:
     return FileError(path, f"cannot be written: {error.strerror or error}; choose another place")
 
 
-def _check_own(target: Path, status: os.stat_result, own: str) -> None:
+def _check_replaceable(target: Path, status: os.stat_result, marker: str) -> None:
     if not stat.S_ISREG(status.st_mode) or not status.st_size or _is_stdout(status):
         return
     with target.open("rb") as file:
-        ends = file.read(MARK_SEARCH_BYTES)
-        file.seek(max(0, status.st_size - MARK_SEARCH_BYTES))
-        ends += file.read(MARK_SEARCH_BYTES)
-    if not own or own.encode() not in ends:
-        origin = " and is not an earlier output" if own else ""
+        sample = file.read(MARKER_SEARCH_BYTES)
+        file.seek(max(0, status.st_size - MARKER_SEARCH_BYTES))
+        sample += file.read(MARKER_SEARCH_BYTES)
+    if not marker or marker.encode() not in sample:
+        origin = " and is not an earlier output" if marker else ""
         raise FileError(target, f"is there already{origin}; name another place, or replace it with --force")
 
 
@@ -168,9 +171,9 @@ def _write_through(target: Path, draft: Path) -> None:
     """Copies the draft into the target, which is neither truncated nor replaced."""
     from shutil import copyfileobj
 
-    standard = is_standard_output(target)
-    if standard and sys.stdout is not None:
+    to_stdout = is_standard_output(target)
+    if to_stdout and sys.stdout is not None:
         sys.stdout.flush()
-    opened = os.dup(1) if standard else os.open(target, os.O_WRONLY | os.O_NOCTTY)
-    with draft.open("rb") as source, open(opened, "wb") as stream:
+    output = os.dup(1) if to_stdout else os.open(target, os.O_WRONLY | os.O_NOCTTY)
+    with draft.open("rb") as source, open(output, "wb") as stream:
         copyfileobj(source, stream)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 256 * 1024
 
-Place = Sequence[str | int]
+KeyPath = Sequence[str | int]
 """Path of a value in a document: keys and indices from the root."""
 
 _WORDS = re.compile(r"[A-Za-z_/][\w./+-]*( [\w./+-]+)*", re.ASCII)
@@ -36,7 +36,7 @@ class Document:
     text: str = field(repr=False)
 
     @classmethod
-    def known(cls, path: object, text: str, data: Any) -> "Document":
+    def with_data(cls, path: object, text: str, data: Any) -> "Document":
         """Document of a text whose plain data are already known, so that it is not parsed."""
         document = cls(str(path), text)
         document.__dict__["data"] = data
@@ -45,78 +45,77 @@ class Document:
     @cached_property
     def data(self) -> Any:
         """Plain data of the document, parsed on first use."""
-        return self._read[0]
+        return self._parsed[0]
 
     @cached_property
-    def _read(self) -> "tuple[Any, Node]":
+    def _parsed(self) -> "tuple[Any, Node]":
         from strategist.files.yaml_parser import read  # not imported where the data come from the cache
 
-        return read(self.text, self.path)
+        return read(self.text, self.path, MAX_BYTES)
 
-    def mark(self, place: Place) -> tuple[int, int]:
-        """Line and column, from 1, of the value at ``place``, or of the innermost enclosing value that exists."""
-        return _position(self._node(place).event)
+    def mark(self, key_path: KeyPath) -> tuple[int, int]:
+        """Line and column, from 1, of the value at ``key_path``, or of the innermost enclosing value that exists."""
+        return self._node(key_path).position
 
-    def key_mark(self, place: Place) -> tuple[int, int]:
-        """Line and column of the key of the value at ``place``; in a list, of the value itself."""
-        node = self._node(place)
-        return _position(node.key or node.event)
+    def key_mark(self, key_path: KeyPath) -> tuple[int, int]:
+        """Line and column of the key of the value at ``key_path``; in a list, of the value itself."""
+        return self._node(key_path).key_position
 
-    def text_mark(self, place: Place, offset: int) -> tuple[int, int]:
-        """Line and column of character ``offset`` of the text at ``place``; of the start of a text of several lines."""
-        event = self._node(place).event
-        line, column = _position(event)
+    def text_mark(self, key_path: KeyPath, offset: int) -> tuple[int, int]:
+        """Line and column of character ``offset`` of the text at ``key_path``; of the start of a text of several lines."""
+        node = self._node(key_path)
+        event, (line, column) = node.event, node.position
         if not hasattr(event, "value") or event.end_mark.line != event.start_mark.line:
             return line, column
         return line, column + offset + (event.style in ("'", '"'))
 
-    def span(self, place: Place, *, key: bool = False) -> tuple[int, int]:
-        """Start and end (exclusive) of the value at ``place``, or of its key, as character offsets from 0 in the file's text."""
-        node = self._node(place)
+    def span(self, key_path: KeyPath, *, key: bool = False) -> tuple[int, int]:
+        """Start and end (exclusive) of the value at ``key_path``, or of its key, as character offsets from 0 in the file's text."""
+        node = self._node(key_path)
         event = node.key if key and node.key else node.event
         return event.start_mark.index, event.end_mark.index
 
-    def error(self, place: Place, message: str, *, key: bool = False) -> FileError:
-        """FileError with the position of the value at ``place``, or of its key."""
-        line, column = self.key_mark(place) if key else self.mark(place)
+    def error(self, key_path: KeyPath, message: str, *, key: bool = False) -> FileError:
+        """FileError with the position of the value at ``key_path``, or of its key."""
+        line, column = self.key_mark(key_path) if key else self.mark(key_path)
         return FileError(self.path, message, line, column)
 
-    def mapping(self, place: Place = ()) -> dict[str, Any]:
-        """The mapping at ``place``.
+    def mapping(self, key_path: KeyPath = ()) -> dict[str, Any]:
+        """The mapping at ``key_path``.
 
         Raises:
             FileError: the value there is not a mapping.
         """
         data = self.data
-        for step in place:
+        for step in key_path:
             data = data[step]
         if not isinstance(data, dict):
-            name = ".".join(map(str, place)) or "the file"
-            raise self.error(place, f"{name} must be a mapping of names to values; write NAME: VALUE")
+            name = ".".join(map(str, key_path)) or "the file"
+            raise self.error(key_path, f"{name} must be a mapping of names to values; write NAME: VALUE")
         return data
 
-    def mapping_with_keys(self, known: Iterable[str], place: Place = ()) -> dict[str, Any]:
-        """The mapping at ``place``, checked to have only ``known`` keys.
+    def mapping_with_keys(self, known: Iterable[str], key_path: KeyPath = ()) -> dict[str, Any]:
+        """The mapping at ``key_path``, checked to have only ``known`` keys.
 
         Raises:
             FileError: an unknown key; the message suggests the nearest known one.
         """
-        data, names = self.mapping(place), tuple(known)
+        data, names = self.mapping(key_path), tuple(known)
         for name in data:
             if name not in names:
-                near = get_close_matches(name, names, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-                raise self.error([*place, name], f"unknown key {name!r}; {hint}", key=True)
+                nearest = get_close_matches(name, names, n=1)
+                hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(names)}"
+                raise self.error([*key_path, name], f"unknown key {name!r}; {hint}", key=True)
         return data
 
-    def _node(self, place: Place) -> "Node":
-        node = self._read[1]
-        for step in place:
-            inside = node.inside
-            known = step in inside if isinstance(inside, dict) else isinstance(inside, list) and step in range(len(inside))
-            if not known:
+    def _node(self, key_path: KeyPath) -> "Node":
+        node = self._parsed[1]
+        for step in key_path:
+            children = node.children
+            exists = step in children if isinstance(children, dict) else isinstance(children, list) and step in range(len(children))
+            if not exists:
                 break
-            node = inside[step]
+            node = children[step]
         return node
 
 
@@ -176,7 +175,3 @@ def parse(text: str, path: object = "<text>") -> Document:
     document = Document(str(path), text)
     _ = document.data
     return document
-
-
-def _position(event: Any) -> tuple[int, int]:
-    return event.start_mark.line + 1, event.start_mark.column + 1

@@ -7,11 +7,11 @@ import yaml
 
 from strategist.errors import FileError
 
-MAX_BYTES, MAX_DEPTH, MAX_NODES = 256 * 1024, 32, 20_000
+MAX_DEPTH, MAX_NODES = 32, 20_000
 MAX_SHOWN_CHARACTERS = 60
 
 _PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)  # used for its events only: it constructs no objects
-_PLAIN: dict[str, bool | None] = {
+_CONSTANTS: dict[str, bool | None] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
@@ -22,11 +22,11 @@ _AMBIGUOUS = re.compile(  # leading zeros, other bases, sexagesimal, underscores
     r"|[-+]?[0-9][0-9_]*_[0-9_.]*|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
 _BREAK = re.compile("\r\n|\r|\n")
-_STRANGE = re.compile("[\x85\u2028\u2029\ufeff]")
+_NOT_PORTABLE = re.compile("[\x85\u2028\u2029\ufeff]")
 """Line breaks of YAML 1.1, and the byte-order mark."""
-_GLUED = re.compile(r"^[^#\n]*(?:[^\s#]#|:\t)", re.MULTILINE)
+_MISSING_SPACE = re.compile(r"^[^#\n]*(?:[^\s#]#|:\t)", re.MULTILINE)
 """Text between two values with a comment directly after a value, or a tab directly after a colon."""
-_HEAD = re.compile("[|>][-+0-9]*#")
+_BLOCK_COMMENT = re.compile("[|>][-+0-9]*#")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -35,19 +35,31 @@ class Node(NamedTuple):
 
     event: Any
     key: Any
-    inside: Any
+    children: Any
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Line and column of the value, from 1."""
+        return _position(self.event)
+
+    @property
+    def key_position(self) -> tuple[int, int]:
+        """Line and column of the key; of the value if there is no key."""
+        return _position(self.key or self.event)
 
 
-def read(text: str, path: object) -> tuple[Any, Node]:
+def read(text: str, path: object, max_bytes: int) -> tuple[Any, Node]:
     """Plain data in ``text``, and the node of its root; ``path`` names it in errors.
 
     Raises:
         FileError: not YAML, or not within the subset; with line and column.
     """
-    if len(text) > MAX_BYTES or len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise FileError(path, f"is larger than {MAX_BYTES // 1024} KiB; name another file")
-    if found := _STRANGE.search(text):
-        raise FileError(path, f"{found.group()!a} is not the same to every reader: remove it", *_place(text, found.start()))
+    if len(text) > max_bytes or len(text.encode("utf-8", "replace")) > max_bytes:
+        raise FileError(path, f"is larger than {max_bytes // 1024} KiB; name another file")
+    if match := _NOT_PORTABLE.search(text):
+        raise FileError(
+            path, f"{match.group()!a} is not the same to every reader: remove it", *_line_and_column(text, match.start())
+        )
     reader = _Reader(path, text)
     try:
         parser = _PARSER(text)
@@ -55,11 +67,11 @@ def read(text: str, path: object) -> tuple[Any, Node]:
         return reader.document()
     except yaml.MarkedYAMLError as error:
         mark = cast(Any, error.problem_mark or error.context_mark)
-        place = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        raise FileError(path, f"is not YAML: {error.problem or error.context}; correct it", *place) from None
+        where = (mark.line + 1, mark.column + 1) if mark else (None, None)
+        raise FileError(path, f"is not YAML: {error.problem or error.context}; correct it", *where) from None
     except yaml.reader.ReaderError as error:
-        place = _place(text, len(text.encode("utf-8", "replace")[: error.position].decode("utf-8", "ignore")))
-        raise FileError(path, f"is not YAML: {error.reason}; remove it", *place) from None
+        where = _line_and_column(text, len(text.encode("utf-8", "replace")[: error.position].decode("utf-8", "ignore")))
+        raise FileError(path, f"is not YAML: {error.reason}; remove it", *where) from None
     except yaml.YAMLError as error:
         raise FileError(path, f"is not YAML: {error}; correct it") from None
     except UnicodeEncodeError:
@@ -70,14 +82,14 @@ class _Reader:
     """Builds data and nodes in one pass over the parser events, and enforces the limits on nodes and depth."""
 
     parsed_event: Any
-    ended: Any
-    """End event of the mapping or sequence that was read last."""
+    end_event: Any
+    """End event of the last mapping or sequence."""
 
     def __init__(self, path: object, text: str) -> None:
         self.path, self.text, self.nodes = path, text, 0
         self.lines = _BREAK.split(text)
-        self.behind = 0
-        """The character after what was read last."""
+        self.end_index = 0
+        """Index of the first character after the last event."""
 
     def document(self) -> tuple[Any, Node]:
         self.next_event()
@@ -88,35 +100,35 @@ class _Reader:
         self.next_event()
         end = self.next_event()
         if not isinstance(end, yaml.StreamEndEvent):
-            self.refuse(end, "a second document begins: one file holds one; remove it")
+            self.reject(end, "a second document begins: one file holds one; remove it")
         return data, node
 
     def next_event(self) -> Any:
         event = self.parsed_event()
-        between = self.text[max(0, self.behind - 1) : event.start_mark.index]
-        if ("#" in between or "\t" in between) and _GLUED.search(between):
-            self.refuse(event, "a space is needed before a comment, and after a colon: add it")
+        between = self.text[max(0, self.end_index - 1) : event.start_mark.index]
+        if ("#" in between or "\t" in between) and _MISSING_SPACE.search(between):
+            self.reject(event, "a space is needed before a comment, and after a colon: add it")
         if between.endswith("?"):
-            self.refuse(event, "a question mark before a key: leave it out, or quote the key")
-        self.behind = event.end_mark.index
+            self.reject(event, "a question mark before a key: leave it out, or quote the key")
+        self.end_index = event.end_mark.index
         return event
 
     def value(self, event: Any, key: Any, depth: int, indent: int) -> tuple[Any, Node]:
         """The value that begins with ``event``. ``indent`` is the column of the enclosing collection; -1 at the root."""
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            self.refuse(event, f"more than {MAX_NODES} values; write fewer")
+            self.reject(event, f"more than {MAX_NODES} values; write fewer")
         if depth > MAX_DEPTH:
-            self.refuse(event, f"nested deeper than {MAX_DEPTH} levels; write it flatter")
+            self.reject(event, f"nested deeper than {MAX_DEPTH} levels; write it flatter")
         if event.anchor is not None:
-            self.refuse(event, f"{event.anchor}: anchors and aliases are not allowed, write the value out")
+            self.reject(event, f"{event.anchor}: anchors and aliases are not allowed, write the value out")
         if event.tag is not None:
-            self.refuse(event, f"tag {event.tag[:MAX_SHOWN_CHARACTERS]}: tags are not allowed, remove it")
+            self.reject(event, f"tag {event.tag[:MAX_SHOWN_CHARACTERS]}: tags are not allowed, remove it")
         kind = type(event)
-        begins, ends = event.start_mark, event.end_mark
-        least = indent + (kind is not yaml.SequenceStartEvent or bool(event.flow_style))
-        if key is not None and begins.line > key.end_mark.line and begins.column < least and begins.index < ends.index:
-            self.refuse(event, "is not indented further than its key: move it to the right")
+        start, end = event.start_mark, event.end_mark
+        min_column = indent + (kind is not yaml.SequenceStartEvent or bool(event.flow_style))
+        if key is not None and start.line > key.end_mark.line and start.column < min_column and start.index < end.index:
+            self.reject(event, "is not indented further than its key: move it to the right")
         if kind is yaml.ScalarEvent:
             if event.style in ("'", '"'):
                 self.check_lines(event, event, indent)
@@ -124,7 +136,7 @@ class _Reader:
         inner = indent if event.flow_style else event.start_mark.column
         found = (self.mapping if kind is yaml.MappingStartEvent else self.sequence)(event, key, depth, inner)
         if event.flow_style:
-            self.check_lines(event, self.ended, indent)
+            self.check_lines(event, self.end_event, indent)
         return found
 
     def check_lines(self, start: Any, end: Any, indent: int) -> None:
@@ -134,72 +146,72 @@ class _Reader:
         for line in self.lines[start.start_mark.line + 1 : end.end_mark.line + 1]:
             inner = line.lstrip(" ")
             if inner and len(line) - len(inner) + (inner[0] in "]}") <= indent:
-                self.refuse(start, "its lines are not indented: move them to the right of their key")
+                self.reject(start, "its lines are not indented: move them to the right of their key")
 
     def mapping(self, start: Any, key: Any, depth: int, indent: int) -> tuple[dict[str, Any], Node]:
         data: dict[str, Any] = {}
-        inside: dict[str, Node] = {}
+        children: dict[str, Node] = {}
         while type(event := self.next_event()) is not yaml.MappingEndEvent:
             name, _ = self.value(event, None, depth + 1, indent)
             if not isinstance(name, str):
-                self.refuse(event, "a key is text: quote it" if isinstance(event, yaml.ScalarEvent) else "a key is text: write one")
+                self.reject(event, "a key is text: quote it" if isinstance(event, yaml.ScalarEvent) else "a key is text: write one")
             if name == "<<" and not event.style:
-                self.refuse(event, "merge key <<: write the values out")
+                self.reject(event, "merge key <<: write the values out")
             if name in data:
-                self.refuse(event, f"key {name!r} appears twice: remove one")
-            data[name], inside[name] = self.value(self.next_event(), event, depth + 1, indent)
-        self.ended = event
-        return data, Node(start, key, inside)
+                self.reject(event, f"key {name!r} appears twice: remove one")
+            data[name], children[name] = self.value(self.next_event(), event, depth + 1, indent)
+        self.end_event = event
+        return data, Node(start, key, children)
 
     def sequence(self, start: Any, key: Any, depth: int, indent: int) -> tuple[list[Any], Node]:
         data: list[Any] = []
-        inside: list[Node] = []
+        children: list[Node] = []
         while type(event := self.next_event()) is not yaml.SequenceEndEvent:
             item, node = self.value(event, None, depth + 1, indent)
             data.append(item)
-            inside.append(node)
-        self.ended = event
-        return data, Node(start, key, inside)
+            children.append(node)
+        self.end_event = event
+        return data, Node(start, key, children)
 
     def scalar(self, event: Any) -> Any:
         """Value of a scalar by the YAML 1.2 core schema; quoted and block scalars are text."""
         text: str = event.value
         if _UNPRINTABLE.search(text):
-            self.refuse(event, "a character that cannot be shown: remove it")
+            self.reject(event, "a character that cannot be shown: remove it")
         if event.style:
             if event.style in "|>":
                 self.check_block(event)
             return text
-        if text in _PLAIN:
-            return _PLAIN[text]
+        if text in _CONSTANTS:
+            return _CONSTANTS[text]
         if text != text.strip() or text.endswith((" -", "\t-")) or text == "-":
-            self.refuse(event, f"{text[:40]!r} is not text to every reader: quote it")
+            self.reject(event, f"{text[:40]!r} is not text to every reader: quote it")
         if text[0] not in "+-.0123456789":
             return text
         if _AMBIGUOUS.fullmatch(text):
-            self.refuse(event, f"{text[:40]} reads as different numbers in YAML 1.1 and 1.2: quote it, or write it plainly")
+            self.reject(event, f"{text[:40]} reads as different numbers in YAML 1.1 and 1.2: quote it, or write it plainly")
         if _INT.fullmatch(text):
             if len(text.lstrip("+-")) > 18:
-                self.refuse(event, "a whole number beyond 18 digits: quote it, or write it as 1e18")
+                self.reject(event, "a whole number beyond 18 digits: quote it, or write it as 1e18")
             return int(text)
         if not _FLOAT.fullmatch(text):
             return text
         number = float(text) if len(text) <= 40 else float("inf")
         if number in (float("inf"), float("-inf")):
-            self.refuse(event, f"{text[:40]} is beyond the range of numbers: quote it if it is text")
+            self.reject(event, f"{text[:40]} is beyond the range of numbers: quote it if it is text")
         return number
 
     def check_block(self, event: Any) -> None:
         if not event.value.strip("\n"):
-            self.refuse(event, "a block of text without text: write it, or ''")
-        if _HEAD.match(self.text, event.start_mark.index):
-            self.refuse(event, "a space is needed before a comment: add it")
+            self.reject(event, "a block of text without text: write it, or ''")
+        if _BLOCK_COMMENT.match(self.text, event.start_mark.index):
+            self.reject(event, "a space is needed before a comment: add it")
 
-    def refuse(self, event: Any, message: str) -> NoReturn:
+    def reject(self, event: Any, message: str) -> NoReturn:
         raise FileError(self.path, message, *_position(event))
 
 
-def _place(text: str, index: int) -> tuple[int, int]:
+def _line_and_column(text: str, index: int) -> tuple[int, int]:
     """Line and column, from 1, of a character."""
     return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
 

@@ -51,20 +51,20 @@ SETTINGS = (
 DEGREES = SETTINGS[:6]
 """Degrees of parallelism; those that are 1 have no constant, unless the code uses it."""
 
-USUAL = {name: value_of(Candidate(layout=Layout(), knobs=Knobs()), name) for name in SETTINGS}
+DEFAULTS = {name: value_of(Candidate(layout=Layout(), knobs=Knobs()), name) for name in SETTINGS}
 """Values that a setting without a constant has."""
 
-WORKLOAD = ("seq_len", "precision", "optimizer", "train", "lora_rank")
-SHAPE = (
+WORKLOAD_FIELDS = ("seq_len", "precision", "optimizer", "train", "lora_rank")
+MODEL_FIELDS = (
     "layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size", "rope_theta", "norm_epsilon",
     "tied_embeddings", "qkv_bias", "qk_norm", "rope_scaling",
 )  # fmt: skip
 """Fields of the model that are constants."""
 
-EXPERTS = tuple(item.name for item in fields(MoEShape))
+MOE_FIELDS = tuple(item.name for item in fields(MoEShape))
 """Fields of the model's mixture of experts that are constants."""
 
-LLAMA3 = ("kind", "factor", "original_positions", "low_frequency", "high_frequency")
+ROPE_SCALING_FIELDS = ("kind", "factor", "original_positions", "low_frequency", "high_frequency")
 """Fields of RoPE scaling that the script needs."""
 
 WEIGHT_DECAY = 0.01
@@ -74,11 +74,11 @@ NEEDS = (
     "data: --data with token ids; without it the text is synthetic",
     "weights: --weights with a folder of Hugging Face's; without it they are random",
 )
-FIXED = "What the code of the other files does; for other values plan and export again."
+FIXED = "Settings that determined the code of the other files; to change one, plan and export again."
 
 
-_FIRST = re.compile(r"^MODEL = ", re.MULTILINE)
-_USES = {
+_FIRST_CONSTANT = re.compile(r"^MODEL = ", re.MULTILINE)
+_PLAN_IMPORTS = {
     "python": re.compile(r"^from plan import (?:\(\s*)?[A-Z_]{2,}\b", re.MULTILINE),
     "command": re.compile(r"^# strategist plan [\s\S]*\btrain\.py", re.MULTILINE),
 }
@@ -87,9 +87,9 @@ _USES = {
 
 def recognises(source: Source) -> bool:
     """Whether a source belongs to an exported script: ``plan.py``, by its first constant, or a file that takes settings from it."""
-    if source.language == "python" and _FIRST.search(source.text):
+    if source.language == "python" and _FIRST_CONSTANT.search(source.text):
         return True
-    return source.language in _USES and _USES[source.language].search(source.text) is not None
+    return source.language in _PLAN_IMPORTS and _PLAN_IMPORTS[source.language].search(source.text) is not None
 
 
 def opened(source: Source) -> Source:
@@ -98,7 +98,7 @@ def opened(source: Source) -> Source:
     Raises:
         FileError: it does not exist.
     """
-    if source.language == "python" and _FIRST.search(source.text):
+    if source.language == "python" and _FIRST_CONSTANT.search(source.text):
         return source
     constants = Path(source.path).with_name("plan.py")
     if not os.path.isfile(constants):
@@ -110,22 +110,23 @@ def read(entries: Entries) -> ParsedConfig:
     """Settings that a script's constants state."""
     constants = _constants(entries.source)
     settings: dict[str, KnobValue] = {name: constants[name.upper()] for name in SETTINGS if name.upper() in constants}
-    precisions = {theirs: ours for ours, theirs in DTYPES.items()}
+    precisions = {torch_name: name for name, torch_name in DTYPES.items()}
     if "reduce_dtype" in settings:
         settings["reduce_dtype"] = precisions[str(settings["reduce_dtype"])]
     if "pp_schedule" in settings:
-        settings["pp_schedule"] = {theirs: ours for ours, theirs in SCHEDULES.items()}[str(settings["pp_schedule"])]
+        schedules = {torch_name: name for name, torch_name in SCHEDULES.items()}
+        settings["pp_schedule"] = schedules[str(settings["pp_schedule"])]
     if not isinstance(size := settings.get("reshard_after_forward", True), bool):
         settings |= {"reshard_after_forward": "subgroup", "reshard_group_size": size}
     if settings.get("cp", 1) != 1:
         settings["cp_restore_buffers"] = False
-    shape = {name: constants[name.upper()] for name in SHAPE if name.upper() in constants}
+    shape = {name: constants[name.upper()] for name in MODEL_FIELDS if name.upper() in constants}
     if shape.get("rope_scaling") is not None:
         shape["rope_scaling"] = RopeScaling(**shape["rope_scaling"])
-    workload = {name: constants[name.upper()] for name in WORKLOAD if name.upper() in constants}
+    workload = {name: constants[name.upper()] for name in WORKLOAD_FIELDS if name.upper() in constants}
     workload["precision"] = precisions[workload["precision"]]
     if "EXPERTS" in constants:
-        moe = {name: constants[name.upper()] for name in EXPERTS if name.upper() in constants}
+        moe = {name: constants[name.upper()] for name in MOE_FIELDS if name.upper() in constants}
         shape["moe"] = MoEShape(**moe)
     return ParsedConfig(
         settings=settings,
@@ -148,7 +149,7 @@ def _constants(source: Source) -> dict[str, Any]:
                 found[node.targets[0].id] = ast.literal_eval(node.value)
             except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
                 continue
-    needed = ("MODEL", *(name.upper() for name in SHAPE[:7]))
+    needed = ("MODEL", *(name.upper() for name in MODEL_FIELDS[:7]))
     if missing := next((name for name in needed if name not in found), ""):
         raise FileError(source.path, f"{missing} is missing: a script that strategist export wrote has it; export it again")
     return found
@@ -156,7 +157,7 @@ def _constants(source: Source) -> dict[str, Any]:
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The files of the script, ``plan.py`` first, and a script that starts it with torchrun."""
-    values = _values(plan)
+    values = _constant_values(plan)
     texts, used = assemble(conditions(plan), {name.upper() for name in values})
     files = [File(name="plan.py", text=_plan_text(plan, values, used, reasons))]
     files += [File(name=f"{name}.py", text=texts[name]) for name in reversed(list(FILES))]
@@ -181,17 +182,18 @@ def conditions(plan: Plan) -> frozenset[str]:
     """Names of the conditions that hold for a plan; they select blocks and lines of the script."""
     layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
     fsdp = layout.fsdp_ranks > 1 or layout.tp > 1 or (layout.pp > 1 and layout.dp_replicate > 1) or knobs.offload == "all"
-    mixed = layout.ep > 1 or (layout.tp > 1 and (plan.model.moe is not None or not knobs.sequence_parallel))
-    units = fsdp and plan.candidate.options.layers_per_unit > 1
-    gathers = layout.cp > 1 and plan.candidate.options.cp_attention == "flex"
-    known = {
-        "pp": layout.pp > 1, "tp": layout.tp > 1, "cp": layout.cp > 1, "gathers": gathers, "ring": layout.cp > 1 and not gathers,
+    several_meshes = layout.ep > 1 or (layout.tp > 1 and (plan.model.moe is not None or not knobs.sequence_parallel))
+    layer_units = fsdp and plan.candidate.options.layers_per_unit > 1
+    cp_gathered = layout.cp > 1 and plan.candidate.options.cp_attention == "flex"
+    holds_by_name = {
+        "pp": layout.pp > 1, "tp": layout.tp > 1, "cp": layout.cp > 1,
+        "cp_gathered": cp_gathered, "cp_ring": layout.cp > 1 and not cp_gathered,
         "fsdp": fsdp, "ddp": not fsdp and layout.dp_replicate > 1, "meshes": fsdp or layout.pp > 1,
-        "buckets": plan.candidate.options.static_graph or plan.candidate.options.bucket_cap_mb != USUAL["bucket_cap_mb"],
-        "hsdp": fsdp and layout.dp_replicate > 1, "mixed": mixed,
-        "once": layout.pp == 1 and not mixed and workload.precision != "fp16",
+        "buckets": plan.candidate.options.static_graph or plan.candidate.options.bucket_cap_mb != DEFAULTS["bucket_cap_mb"],
+        "hsdp": fsdp and layout.dp_replicate > 1, "several_meshes": several_meshes,
+        "clip_grad_norm": layout.pp == 1 and not several_meshes and workload.precision != "fp16",
         "sequence_parallel": knobs.sequence_parallel, "virtual": layout.pp > 1 and knobs.pp_virtual_stages > 1,
-        "loss_parallel": knobs.loss_parallel, "within": knobs.loss_parallel or (layout.cp > 1 and not gathers),
+        "loss_parallel": knobs.loss_parallel, "step_context": knobs.loss_parallel or (layout.cp > 1 and not cp_gathered),
         "chunked_loss": knobs.chunked_loss,
         "fp32": workload.precision == "fp32", "fp16": workload.precision == "fp16", "sgd": workload.optimizer == "sgd",
         "fused": plan.candidate.options.optimizer_kernel == "fused", "offload": knobs.offload == "all",
@@ -199,9 +201,9 @@ def conditions(plan: Plan) -> frozenset[str]:
         "zeros": plan.model.qkv_bias or plan.model.moe is not None,
         "fills": plan.model.tied_embeddings or (plan.model.moe is not None and plan.model.moe.router_balance_bias),
         "accumulates": plan.accumulation > 1 and knobs.no_sync and (fsdp or layout.dp_replicate > 1), "compile": knobs.compile,
-        "single": layout.pp == 1 and plan.accumulation == 1, "units": units, "sharded": fsdp and not units,
-        "compiles_first": knobs.compile and (not fsdp or units),
-        "prepares_first": (knobs.compile or knobs.recompute not in ("none", "every_second_layer")) and (not fsdp or units),
+        "one_micro_batch": layout.pp == 1 and plan.accumulation == 1, "units": layer_units, "sharded": fsdp and not layer_units,
+        "compiles_first": knobs.compile and (not fsdp or layer_units),
+        "prepares_first": (knobs.compile or knobs.recompute not in ("none", "every_second_layer")) and (not fsdp or layer_units),
         "lora": workload.train != "full", "qlora": workload.train == "qlora",
         "tied": plan.model.tied_embeddings, "qk_norm": plan.model.qk_norm,
         "rope_scaling": plan.model.rope_scaling is not None, "cuda": plan.cluster.device.kind == "cuda", "feed_forward": True,
@@ -209,12 +211,12 @@ def conditions(plan: Plan) -> frozenset[str]:
         "pinned": plan.candidate.options.checkpoint == "async_pinned",
         "hugging_face": has_hugging_face_type(plan.model),
         "reads_matrices": workload.train == "qlora" and has_hugging_face_type(plan.model),
-        **_of_recomputation(knobs), **_expert_conditions(plan),
+        **_recompute_conditions(knobs), **_expert_conditions(plan),
     }  # fmt: skip
-    return frozenset(name for name, holds in known.items() if holds)
+    return frozenset(name for name, holds in holds_by_name.items() if holds)
 
 
-def _of_recomputation(knobs: Knobs) -> dict[str, bool]:
+def _recompute_conditions(knobs: Knobs) -> dict[str, bool]:
     """The conditions of what activation checkpointing saves."""
     selective, stride = knobs.recompute == "selective", matmul_stride(knobs.saved_operations)
     return {
@@ -232,12 +234,13 @@ def _expert_conditions(plan: Plan) -> dict[str, bool]:
     balance = moe.balance_coefficient > 0
     shared_sequences = balance and layout.cp * layout.tp > 1
     return {
-        "moe": True, "ep": layout.ep > 1, "apart": layout.ep * layout.tp > 1,
+        "moe": True, "ep": layout.ep > 1, "expert_mesh": layout.ep * layout.tp > 1,
         "rescaled": layout.ep * layout.tp > 1 and plan.workload.train == "full",
         "grouped": plan.candidate.options.grouped_gemm,
         "balance": balance, "shared_sequences": shared_sequences,
         "dense_first": moe.first_dense_layers > 0,
-        "listed": moe.first_dense_layers > 0 or plan.candidate.options.layers_per_unit > 1, "shared": moe.shared_experts > 0,
+        "lists_mixtures": moe.first_dense_layers > 0 or plan.candidate.options.layers_per_unit > 1,
+        "shared": moe.shared_experts > 0,
         "feed_forward": moe.shared_experts + moe.first_dense_layers > 0, "groups": moe.router_groups > 1,
         "balance_bias": moe.router_balance_bias, "chooses": moe.router_balance_bias or moe.router_groups > 1,
         "sigmoid": moe.router_score == "sigmoid", "normalised": moe.router_normalised,
@@ -256,21 +259,21 @@ def has_hugging_face_type(model: ModelShape) -> bool:
         return False
 
 
-def _values(plan: Plan) -> dict[str, Any]:
+def _constant_values(plan: Plan) -> dict[str, Any]:
     """All constants by name, in the order of ``plan.py``."""
-    knobs, scaling, usual = plan.candidate.knobs, plan.model.rope_scaling, TrialSettings()
-    shape = {name: value for name in SHAPE if (value := getattr(plan.model, name))}
-    shape |= {} if scaling is None else {"rope_scaling": {name: getattr(scaling, name) for name in LLAMA3}}
+    knobs, scaling, defaults = plan.candidate.knobs, plan.model.rope_scaling, TrialSettings()
+    shape = {name: value for name in MODEL_FIELDS if (value := getattr(plan.model, name))}
+    shape |= {} if scaling is None else {"rope_scaling": {name: getattr(scaling, name) for name in ROPE_SCALING_FIELDS}}
     shape |= {} if plan.model.moe is None else asdict(plan.model.moe)
-    workload = {name: getattr(plan.workload, name) for name in WORKLOAD}
+    workload = {name: getattr(plan.workload, name) for name in WORKLOAD_FIELDS}
     values: dict[str, Any] = {name: value_of(plan.candidate, name) for name in SETTINGS}
     if knobs.reshard_after_forward == "subgroup":
         values["reshard_after_forward"] = knobs.reshard_group_size
     values["pp_schedule"] = SCHEDULES.get(knobs.pp_schedule, "Interleaved1F1B" if knobs.pp_virtual_stages > 1 else "1F1B")
     values["reduce_dtype"], workload["precision"] = DTYPES[knobs.reduce_dtype], DTYPES[plan.workload.precision]
-    run = {"learning_rate": usual.learning_rate, "weight_decay": WEIGHT_DECAY, "clip_norm": usual.clip_norm}
-    run |= {"lora_alpha": usual.lora_alpha, "seed": usual.seed}
-    own = {
+    run = {"learning_rate": defaults.learning_rate, "weight_decay": WEIGHT_DECAY, "clip_norm": defaults.clip_norm}
+    run |= {"lora_alpha": defaults.lora_alpha, "seed": defaults.seed}
+    derived = {
         "global_batch": plan.workload.global_batch,
         "accumulation": plan.accumulation,
         "mesh": _mesh(plan),
@@ -278,7 +281,7 @@ def _values(plan: Plan) -> dict[str, Any]:
         "pp_layers": plan.stage_layers,
         "chunk_tokens": chunk_tokens(plan.model.hidden_size),
     }
-    return {"model": plan.model.name, **shape, **workload, **run, **values, **own}
+    return {"model": plan.model.name, **shape, **workload, **run, **values, **derived}
 
 
 def _mesh(plan: Plan) -> dict[str, int]:
@@ -298,31 +301,31 @@ def _expert_mesh(plan: Plan) -> dict[str, int]:
 
 def _plan_text(plan: Plan, values: Mapping[str, Any], used: set[str], reasons: Mapping[str, str]) -> str:
     """``plan.py``: constants that the other files use, then those that selected the code, each setting with its reason."""
-    always = {"model", *SHAPE, *WORKLOAD, *_unusual_experts(values)}
+    always_written = {"model", *MODEL_FIELDS, *WORKLOAD_FIELDS, *_changed_moe_fields(values)}
     if plan.workload.train == "full":
-        always -= {"train", "lora_rank"}
-    chosen = {
+        always_written -= {"train", "lora_rank"}
+    chosen_settings = {
         name
         for name in SETTINGS
-        if plan.matters(name) and (values[name] != USUAL[name] or (name in reasons and name not in DEGREES))
+        if plan.matters(name) and (values[name] != DEFAULTS[name] or (name in reasons and name not in DEGREES))
     }
-    live = [name for name in values if name.upper() in used]
-    fixed = [name for name in values if name not in live and name in always | chosen]
+    used_names = [name for name in values if name.upper() in used]
+    fixed_names = [name for name in values if name not in used_names and name in always_written | chosen_settings]
 
     def lines(names: Sequence[str]) -> Iterator[str]:
         for name in names:
             note = f"  {remark(reasons[name])}" if name in reasons and name in SETTINGS else ""
-            yield f"{name.upper()} = {_literal(values[name]) if isinstance(values[name], str) else repr(values[name])}{note}"
+            yield f"{name.upper()} = {_python_literal(values[name]) if isinstance(values[name], str) else repr(values[name])}{note}"
 
-    return "\n".join([heading(header_lines(plan)), *lines(live), "", f"# {FIXED}", *lines(fixed), ""])
+    return "\n".join([heading(header_lines(plan)), *lines(used_names), "", f"# {FIXED}", *lines(fixed_names), ""])
 
 
-def _unusual_experts(values: Mapping[str, Any]) -> set[str]:
+def _changed_moe_fields(values: Mapping[str, Any]) -> set[str]:
     """Fields of a mixture of experts whose value is not the usual one, which a missing constant has when it is read."""
     return {item.name for item in fields(MoEShape) if item.name in values and values[item.name] != item.default}
 
 
-def _literal(text: str) -> str:
+def _python_literal(text: str) -> str:
     """A text as a literal of Python; JSON would write a character beyond U+FFFF as two."""
     return json.dumps(text, ensure_ascii=False).encode("ascii", "backslashreplace").decode()
 

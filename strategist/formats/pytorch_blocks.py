@@ -32,7 +32,7 @@ FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "train": (
         "Trains the model of model.py with the parallelism of plan.py; train.sh starts it.",
         {
-            "tensor_parallel": "tp", "expert_parallel": "apart", "context_parallel": "gathers", "lora": "lora",
+            "tensor_parallel": "tp", "expert_parallel": "expert_mesh", "context_parallel": "cp_gathered", "lora": "lora",
             "recompute": "selective", "build": "", "loss": "pp", "pipeline": "pp",
             "optimizer": "", "step": "", "main": "",
         },
@@ -47,17 +47,17 @@ def assemble(conditions: Set[str], constants: Set[str]) -> tuple[dict[str, str],
     """The text of each file under these conditions, and the subset of ``constants`` (names in ``plan.py``) that they use."""
     imports, bodies = {}, {}
     for name, (_, blocks) in FILES.items():
-        wanted = [block for block, condition in blocks.items() if not condition or holds(condition, conditions)]
-        parts = [_parts(kept(block_text(name, block), conditions)) for block in wanted]
-        imports[name] = [node for nodes, _ in parts for node in nodes]
-        bodies[name] = re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(body for _, body in parts))
+        selected = [block for block, condition in blocks.items() if not condition or holds(condition, conditions)]
+        pairs = [_imports_and_body(selected_lines(block_text(name, block), conditions)) for block in selected]
+        imports[name] = [node for nodes, _ in pairs for node in nodes]
+        bodies[name] = re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(body for _, body in pairs))
     files, used, defined = {}, set(), {"plan": set(constants)}
     for name, body in bodies.items():
         tree = ast.parse(body)
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         gap = "\n\n" if isinstance(tree.body[0], ast.Assign) else "\n\n\n"
         files[name] = f'"""{FILES[name][0]}"""\n\n{_imports(imports[name], names, defined)}{gap}{body}\n'
-        defined[name] = set(_defined(tree))
+        defined[name] = set(_defined_names(tree))
         used |= names & constants
     return files, used
 
@@ -68,7 +68,7 @@ def block_text(name: str, block: str) -> str:
     return (data_dir("profiles") / "formats" / "pytorch" / name / f"{block}.py").read_text(encoding="utf-8")
 
 
-def kept(text: str, conditions: Set[str]) -> str:
+def selected_lines(text: str, conditions: Set[str]) -> str:
     """The lines of a block whose conditions hold."""
     holding: list[bool] = []
     lines = []
@@ -87,14 +87,14 @@ def holds(condition: str, conditions: Set[str]) -> bool:
     return all((part.removeprefix("not ") in conditions) != part.startswith("not ") for part in condition.split(" and "))
 
 
-def _parts(text: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
+def _imports_and_body(text: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
     """The imports of a block, and the code after them."""
     nodes = [node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)]
     last = max((node.end_lineno or node.lineno for node in nodes), default=0)
     return nodes, "\n".join(text.splitlines()[last:]).strip("\n")
 
 
-def _defined(tree: ast.Module) -> Iterator[str]:
+def _defined_names(tree: ast.Module) -> Iterator[str]:
     """Names that a file defines."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -105,16 +105,16 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 def _imports(nodes: Sequence[ast.Import | ast.ImportFrom], used: Set[str], defined: Mapping[str, Set[str]]) -> str:
     """Import statements of the names in use: standard library, other packages, and the script's own files."""
-    found: dict[str, set[str]] = {}
+    imported: dict[str, set[str]] = {}
     for node in nodes:
         names = {ast.unparse(item) for item in node.names if (item.asname or item.name).partition(".")[0] in used}
         if isinstance(node, ast.ImportFrom) and names:
-            found.setdefault(node.module or "", set()).update(names)
+            imported.setdefault(node.module or "", set()).update(names)
         elif isinstance(node, ast.Import):
-            found |= {f"import {item}": set() for item in names}
+            imported |= {f"import {item}": set() for item in names}
     groups = (
-        {module: names for module, names in found.items() if _is_standard(module)},
-        {module: names for module, names in found.items() if not _is_standard(module)},
+        {module: names for module, names in imported.items() if _is_standard(module)},
+        {module: names for module, names in imported.items() if not _is_standard(module)},
         {module: names & used for module, names in defined.items() if names & used},
     )
     return "\n\n".join("\n".join(_statements(group)) for group in groups if group)

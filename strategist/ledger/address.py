@@ -48,16 +48,20 @@ def parse(text: str, option: str, study: str = "") -> Address:
         do = "leave it out, and put it into ~/.pgpass or the variable PGPASSWORD"
         raise InputError(subject, "holds a password, which other users of the machine could see", do)
     parts = urlsplit(text)
-    named = [value for key, value in query if key == "study"]
-    name = named[-1] if named else study
+    study_names = [value for key, value in query if key == "study"]
+    name = study_names[-1] if study_names else study
     if not _NAME.fullmatch(name):
         law = f"{name!r} names no study: up to 50 letters, digits, dots, dashes and underscores do" if name else "names no study"
         raise InputError(subject, law, "add ?study=NAME")
     if not parts.path.strip("/"):
         raise InputError(subject, "names no database", _EXAMPLE)
-    rest = urlencode([(key, value) for key, value in query if key != "study"], safe="/")
+    other_options = urlencode([(key, value) for key, value in query if key != "study"], safe="/")
     netloc = parts.netloc
-    server = urlunsplit((SCHEMES[0], netloc, parts.path, rest, "")) if netloc else f"{SCHEMES[0]}://{parts.path}?{rest}".rstrip("?")
+    server = (
+        urlunsplit((SCHEMES[0], netloc, parts.path, other_options, ""))
+        if netloc
+        else f"{SCHEMES[0]}://{parts.path}?{other_options}".rstrip("?")
+    )
     return Address(server=server, study=name)
 
 
@@ -75,7 +79,7 @@ def redacted(text: str) -> str:
     return re.sub(r"([a-z]*password=)[^&]*", r"\1...", text)
 
 
-def of_folder(folder: Path) -> Address | None:
+def stored_address(folder: Path) -> Address | None:
     """The address that a study's folder names; None if the ledger is in the folder.
 
     Raises:
@@ -94,21 +98,21 @@ def of_folder(folder: Path) -> Address | None:
         raise FileError(path, f"holds no address of a ledger: {error.law}") from None
 
 
-def chosen(folder: Path, server: str) -> Address | None:
+def resolve(folder: Path, server: str) -> Address | None:
     """The address of a folder's ledger; None if the ledger is in the folder. ``server``: the requested server, empty for none.
 
     Raises:
         InputError: the folder's ledger is elsewhere.
     """
-    known = of_folder(folder)
+    stored = stored_address(folder)
     if not server:
-        return known
-    server_address = parse(server, "--ledger", folder.name if known is None else known.study)
-    if known is not None and known != server_address:
+        return stored
+    server_address = parse(server, "--ledger", folder.name if stored is None else stored.study)
+    if stored is not None and stored != server_address:
         raise InputError(
-            f"--ledger {server_address}", f"the ledger of {folder} is {known}", "leave it out, or use a new study folder"
+            f"--ledger {server_address}", f"the ledger of {folder} is {stored}", "leave it out, or use a new study folder"
         )
-    if known is None and (folder / FILE_NAME).exists():
+    if stored is None and (folder / FILE_NAME).exists():
         law = f"the ledger of {folder} is {FILE_NAME} in it"
         raise InputError(
             f"--ledger {server_address}",
@@ -118,7 +122,7 @@ def chosen(folder: Path, server: str) -> Address | None:
     return server_address
 
 
-def remember(folder: Path, address: Address) -> None:
+def store(folder: Path, address: Address) -> None:
     """Writes the address into the folder, atomically.
 
     Raises:

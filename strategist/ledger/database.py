@@ -27,10 +27,10 @@ class Transaction(Protocol):
 
 
 class Database(Protocol):
-    """One connection. ``place``: name of the database in errors, without a password."""
+    """One connection. ``name``: the database in error messages, without a password."""
 
     @property
-    def place(self) -> str: ...
+    def name(self) -> str: ...
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         """The result of ``work``; all its queries see the same state."""

@@ -36,14 +36,14 @@ TEMPORARY_MESSAGES = ("starting up", "shutting down", "recovery", "too many clie
 NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-WRITTEN = "CREATE TABLE IF NOT EXISTS written (connection TEXT PRIMARY KEY, number BIGINT NOT NULL)"
+CREATE_WRITTEN = "CREATE TABLE IF NOT EXISTS written (connection TEXT PRIMARY KEY, number BIGINT NOT NULL)"
 """Table with the number of each connection's last committed write."""
 
-WRITE = (
+RECORD_WRITE = (
     "INSERT INTO written (connection, number) VALUES (?, ?) ON CONFLICT (connection) DO UPDATE SET number = excluded.number "
     "RETURNING extract(epoch FROM clock_timestamp())::float8"
 )
-SETTLE = "INSERT INTO written (connection, number) VALUES (?, 0) ON CONFLICT (connection) DO NOTHING"
+AWAIT_WRITE = "INSERT INTO written (connection, number) VALUES (?, 0) ON CONFLICT (connection) DO NOTHING"
 """Waits for a write that the server is still processing."""
 
 OPTIONS: dict[str, Any] = {
@@ -84,8 +84,8 @@ class PostgresDatabase:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._connection: Connection[Row] | None = None
-        self._name, self._writes = uuid.uuid4().hex, 0
-        self._given_up = False
+        self._connection_id, self._writes = uuid.uuid4().hex, 0
+        self._gave_up = False
         self._closed = False
 
     @classmethod
@@ -97,22 +97,22 @@ class PostgresDatabase:
                 wrote it.
         """
         database = cls(address)
-        with database._failures():
+        with database._converted_errors():
             database._connection = _connect(address)
-            database._lasting(
+            database._with_reconnect(
                 lambda connection: _transact(connection, "BEGIN", lambda transaction: database._prepare(transaction, create))
             )
         return database
 
     @property
-    def place(self) -> str:
+    def name(self) -> str:
         return str(self.address)
 
     def read(self, work: Callable[[PostgresTransaction], T]) -> T:
-        return self._lasting(lambda connection: _transact(connection, BEGIN_READING, work))
+        return self._with_reconnect(lambda connection: _transact(connection, BEGIN_READING, work))
 
     def write(self, work: Callable[[PostgresTransaction], T]) -> T:
-        return self._lasting(lambda connection: self._write(connection, work))
+        return self._with_reconnect(lambda connection: self._write(connection, work))
 
     def close(self) -> None:
         self._closed = True
@@ -121,27 +121,27 @@ class PostgresDatabase:
 
     def _prepare(self, transaction: PostgresTransaction, create: bool) -> None:
         """Creates or upgrades the study's tables; a lock by the study's name serializes concurrent creation."""
-        name = PREFIX + self.address.study
+        schema_name = PREFIX + self.address.study
         query = "SELECT tablename FROM pg_tables WHERE schemaname = ?"
-        tables = [table for (table,) in transaction.rows(query, (name,))]
+        tables = [table for (table,) in transaction.rows(query, (schema_name,))]
         if not tables and not create:
-            raise FileError(self.place, "does not exist: there is no study of this name; name another")
+            raise FileError(self.name, "does not exist: there is no study of this name; name another")
         if not tables:
-            transaction.rows("SELECT pg_advisory_xact_lock(hashtext(?))", (name,))
-            tables = [table for (table,) in transaction.rows(query, (name,))]
+            transaction.rows("SELECT pg_advisory_xact_lock(hashtext(?))", (schema_name,))
+            tables = [table for (table,) in transaction.rows(query, (schema_name,))]
             if not tables:
-                transaction.run(f'CREATE SCHEMA IF NOT EXISTS "{name}"')
+                transaction.run(f'CREATE SCHEMA IF NOT EXISTS "{schema_name}"')
         rows = transaction.rows("SELECT version FROM schema_version FOR UPDATE") if "schema_version" in tables else []
-        if (version := schema.version_of(tables, rows, self.place)) < schema.SCHEMA:
+        if (version := schema.version_of(tables, rows, self.name)) < schema.SCHEMA:
             schema.upgrade(transaction, version)
         if "written" not in tables:
-            transaction.run(WRITTEN)
+            transaction.run(CREATE_WRITTEN)
 
     def _write(self, connection: Connection[Row], work: Callable[[PostgresTransaction], T]) -> T:
         self._writes += 1
         connection.execute("BEGIN")
         transaction = PostgresTransaction(connection)
-        ((transaction.now,),) = transaction.rows(WRITE, (self._name, self._writes))
+        ((transaction.now,),) = transaction.rows(RECORD_WRITE, (self._connection_id, self._writes))
         result = work(transaction)
         try:
             connection.execute("COMMIT")
@@ -151,31 +151,31 @@ class PostgresDatabase:
                 raise
         return result
 
-    def _lasting(self, work: Callable[[Connection[Row]], T]) -> T:
+    def _with_reconnect(self, work: Callable[[Connection[Row]], T]) -> T:
         """Runs ``work``, again over a new connection if one breaks; an error of ``work`` itself rolls the transaction back."""
         deadline, pause = time.monotonic() + RECONNECT_SECONDS, 0.05
-        with self._failures():
+        with self._converted_errors():
             while True:
                 try:
-                    return self._once(work)
+                    return self._run_once(work)
                 except psycopg.Error as error:
-                    if not _is_temporary(error) or self._given_up or time.monotonic() + pause > deadline:
-                        self._given_up = True
+                    if not _is_temporary(error) or self._gave_up or time.monotonic() + pause > deadline:
+                        self._gave_up = True
                         raise
                     time.sleep(pause)
                     pause = min(2 * pause, 1.0)
 
-    def _once(self, work: Callable[[Connection[Row]], T]) -> T:
-        connection = self._connected()
+    def _run_once(self, work: Callable[[Connection[Row]], T]) -> T:
+        connection = self._open_connection()
         try:
             result = work(connection)
         except BaseException:
             _roll_back(connection)
             raise
-        self._given_up = False
+        self._gave_up = False
         return result
 
-    def _connected(self) -> Connection[Row]:
+    def _open_connection(self) -> Connection[Row]:
         if self._closed:
             raise ValueError("the ledger is closed")
         if self._connection is None or self._connection.closed:
@@ -187,9 +187,11 @@ class PostgresDatabase:
         deadline = time.monotonic() + RECONNECT_SECONDS
         while True:
             try:
-                transaction = PostgresTransaction(self._connected())
-                transaction.run(SETTLE, (self._name,))
-                ((number,),) = transaction.rows("SELECT number FROM written WHERE connection = ? FOR UPDATE", (self._name,))
+                transaction = PostgresTransaction(self._open_connection())
+                transaction.run(AWAIT_WRITE, (self._connection_id,))
+                ((number,),) = transaction.rows(
+                    "SELECT number FROM written WHERE connection = ? FOR UPDATE", (self._connection_id,)
+                )
                 return bool(number == self._writes)
             except psycopg.Error:
                 if time.monotonic() > deadline:
@@ -197,12 +199,12 @@ class PostgresDatabase:
                 time.sleep(0.1)
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _converted_errors(self) -> Iterator[None]:
         """Converts errors of the server into a FileError that names the study."""
         try:
             yield
         except psycopg.Error as error:
-            raise FileError(self.place, _error_message(error)) from None
+            raise FileError(self.name, _error_message(error)) from None
 
 
 def studies(address: Address) -> list[str]:
@@ -212,7 +214,7 @@ def studies(address: Address) -> list[str]:
         FileError: the server cannot be reached or rejects the connection.
     """
     database = PostgresDatabase(address)
-    database._given_up = True  # listing studies does not wait for the server
+    database._gave_up = True  # listing studies does not wait for the server
     query = "SELECT schemaname FROM pg_tables WHERE tablename = 'schema_version' AND starts_with(schemaname, ?) ORDER BY schemaname"
     try:
         rows = database.read(lambda transaction: transaction.rows(query, (PREFIX,)))

@@ -1,4 +1,4 @@
-"""Rows of a ledger as frozen values, and the seal that detects a damaged row."""
+"""Rows of a ledger as frozen values, and the checksum that detects a damaged row."""
 
 import hashlib
 import json
@@ -112,7 +112,7 @@ class Counts:
     outcomes: dict[Outcome, int]
 
 
-def as_history(trial: TrialRow) -> dict[str, Any] | None:
+def history_line(trial: TrialRow) -> dict[str, Any] | None:
     """The trial as a line of a history, which calibration reads; None without a measurement."""
     if trial.measurement_json is None:
         return None
@@ -121,6 +121,6 @@ def as_history(trial: TrialRow) -> dict[str, Any] | None:
     return {"version": codec.VERSION, **bare, "trial": trial.number, "proposed_by": trial.proposed_by}
 
 
-def seal(*columns: object) -> str:
+def row_checksum(*columns: object) -> str:
     """A checksum over the columns of one row: SHA-256, hexadecimal, first 16 digits."""
     return hashlib.sha256(json.dumps(columns, default=repr).encode()).hexdigest()[:16]

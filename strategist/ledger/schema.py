@@ -32,7 +32,7 @@ A released script is never edited: a change of the format is one more script at 
 SCHEMA = len(MIGRATIONS)
 
 
-def version_of(tables: Sequence[str], rows: Sequence[Row], place: str) -> int:
+def version_of(tables: Sequence[str], rows: Sequence[Row], database_name: str) -> int:
     """The schema version of a database with these tables and rows of ``schema_version``; 0 without tables.
 
     Raises:
@@ -41,12 +41,14 @@ def version_of(tables: Sequence[str], rows: Sequence[Row], place: str) -> int:
     if not tables:
         return 0
     if "schema_version" not in tables:
-        raise FileError(place, "is not a study of strategist; name another folder")
+        raise FileError(database_name, "is not a study of strategist; name another folder")
     version = rows[0][0] if len(rows) == 1 else None
     if not isinstance(version, int) or version < 1:
-        raise FileError(place, "is damaged: its schema version cannot be read; restore it from a copy")
+        raise FileError(database_name, "is damaged: its schema version cannot be read; restore it from a copy")
     if version > SCHEMA:
-        raise FileError(place, f"has schema {version}, newer than {SCHEMA}, the newest that this strategist reads: upgrade it")
+        raise FileError(
+            database_name, f"has schema {version}, newer than {SCHEMA}, the newest that this strategist reads: upgrade it"
+        )
     return version
 
 

@@ -25,7 +25,7 @@ NETWORK_FILESYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "ceph", "9p"
 NOW = "SELECT (julianday('now') - 2440587.5) * 86400.0"
 """Seconds since 1970 with millisecond resolution, as by ``unixepoch('subsec')``, which SQLite has only since 3.42."""
 
-_HOLDS = re.compile(" FOR UPDATE( SKIP LOCKED)?")
+_ROW_LOCKS = re.compile(" FOR UPDATE( SKIP LOCKED)?")
 
 
 class SqliteTransaction:
@@ -39,7 +39,7 @@ class SqliteTransaction:
         return float(self.rows(NOW)[0][0])
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
-        return self._connection.execute(_HOLDS.sub("", statement), values).fetchall()
+        return self._connection.execute(_ROW_LOCKS.sub("", statement), values).fetchall()
 
     def run(self, statement: str, values: Sequence[object] = ()) -> None:
         self.rows(statement, values)
@@ -69,7 +69,7 @@ class SqliteDatabase:
                 path,
                 "does not exist: there is no study in this folder; strategist study list names those below here",
             )
-        with failures(path):
+        with converted_errors(path):
             uri = f"{path.as_uri()}?mode={'rwc' if create else 'rw'}"
             connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
             database = cls(path, connection)
@@ -81,7 +81,7 @@ class SqliteDatabase:
         return database
 
     @property
-    def place(self) -> str:
+    def name(self) -> str:
         return str(self.path)
 
     def read(self, work: Callable[[SqliteTransaction], T]) -> T:
@@ -94,7 +94,7 @@ class SqliteDatabase:
         self._connection.close()
 
     def _transact(self, begin: str, work: Callable[[SqliteTransaction], T]) -> T:
-        with failures(self.path):
+        with converted_errors(self.path):
             self._connection.execute(begin)
             try:
                 result = work(SqliteTransaction(self._connection))
@@ -120,9 +120,9 @@ class SqliteDatabase:
 
     def _version(self) -> int:
         tables = [name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        known = "schema_version" in tables
-        rows = self._connection.execute("SELECT version FROM schema_version").fetchall() if known else []
-        return schema.version_of(tables, rows, self.place)
+        has_version = "schema_version" in tables
+        rows = self._connection.execute("SELECT version FROM schema_version").fetchall() if has_version else []
+        return schema.version_of(tables, rows, self.name)
 
     def _use_write_ahead_log(self) -> None:
         """Turns the write-ahead log on, with retries: it needs an exclusive lock, for which SQLite does not wait by itself."""
@@ -138,7 +138,7 @@ class SqliteDatabase:
 
 
 @contextmanager
-def failures(path: Path) -> Iterator[None]:
+def converted_errors(path: Path) -> Iterator[None]:
     """Converts errors of SQLite into a FileError that names the file."""
     try:
         yield
@@ -167,11 +167,11 @@ def filesystem(folder: Path) -> str:
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    best, kind = "", ""
-    place = os.path.realpath(folder)
-    for point, name in (line.split()[1:3] for line in mounts):
-        mount = point.replace("\\040", " ")
-        inside = place == mount or place.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, kind = mount, name
+    mount_point, kind = "", ""
+    path = os.path.realpath(folder)
+    for escaped, mount_type in (line.split()[1:3] for line in mounts):
+        mount = escaped.replace("\\040", " ")
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(mount_point):
+            mount_point, kind = mount, mount_type
     return kind

@@ -1,6 +1,6 @@
 """Reads records from the pages of an SQLite file, without the B-trees above them (sqlite.org/fileformat2.html).
 
-If an interior page is damaged or the file is truncated, leaf pages still hold records. A record's seal shows whether it is
+If an interior page is damaged or the file is truncated, leaf pages still hold records. The checksum of a record shows whether it is
 unchanged.
 """
 
@@ -22,96 +22,100 @@ def pages(data: bytes, log: bytes) -> list[bytes]:
     """The pages of a file in order, after the commits in its write-ahead log."""
     size = int.from_bytes(data[16:18])
     size = size if size in (512, 1024, 2048, 4096, 8192, 16384, 32768) else DEFAULT_PAGE_BYTES
-    found = [data[begin : begin + size].ljust(size, b"\0") for begin in range(0, len(data), size)]
-    waiting: dict[int, bytes] = {}
+    file_pages = [data[begin : begin + size].ljust(size, b"\0") for begin in range(0, len(data), size)]
+    uncommitted: dict[int, bytes] = {}
     for begin in range(LOG_HEADER_BYTES, len(log) - FRAME_HEADER_BYTES - size + 1, FRAME_HEADER_BYTES + size):
         number, committed = struct.unpack(">II", log[begin : begin + 8])
         if log[begin + 8 : begin + 16] != log[16:24]:  # left over from before the log's last restart
             break
-        waiting[number] = log[begin + FRAME_HEADER_BYTES : begin + FRAME_HEADER_BYTES + size]
+        uncommitted[number] = log[begin + FRAME_HEADER_BYTES : begin + FRAME_HEADER_BYTES + size]
         if committed:
-            most = len(found) + len(waiting)  # a larger page number is damaged
-            found += [bytes(size)] * (max([0, *(each for each in waiting if each <= most)]) - len(found))
-            for each in set(waiting) & set(range(1, most + 1)):
-                found[each - 1] = waiting[each]
-            waiting = {}
-    return found
+            max_pages = len(file_pages) + len(uncommitted)  # a larger page number is damaged
+            file_pages += [bytes(size)] * (
+                max([0, *(page_number for page_number in uncommitted if page_number <= max_pages)]) - len(file_pages)
+            )
+            for page_number in set(uncommitted) & set(range(1, max_pages + 1)):
+                file_pages[page_number - 1] = uncommitted[page_number]
+            uncommitted = {}
+    return file_pages
 
 
-def records(found: list[bytes]) -> Iterator[tuple[int, list[object]]]:
+def records(file_pages: list[bytes]) -> Iterator[tuple[int, list[object]]]:
     """Row number and columns of each record, of any table; unreadable records are left out."""
-    for place, page in enumerate(found):
-        head = FILE_HEADER_BYTES if place == 0 else 0
-        if page[head] != LEAF_PAGE:
+    for index, page in enumerate(file_pages):
+        header = FILE_HEADER_BYTES if index == 0 else 0
+        if page[header] != LEAF_PAGE:
             continue
-        cells = int.from_bytes(page[head + 3 : head + 5])
-        begin = head + PAGE_HEADER_BYTES
-        for at in range(begin, min(begin + 2 * cells, len(page) - 1), 2):
+        cells = int.from_bytes(page[header + 3 : header + 5])
+        begin = header + PAGE_HEADER_BYTES
+        for offset in range(begin, min(begin + 2 * cells, len(page) - 1), 2):
             try:
-                yield _record(found, page, int.from_bytes(page[at : at + 2]))
+                yield _record(file_pages, page, int.from_bytes(page[offset : offset + 2]))
             except (IndexError, ValueError, struct.error):
                 continue
 
 
-def _record(found: list[bytes], page: bytes, at: int) -> tuple[int, list[object]]:
+def _record(file_pages: list[bytes], page: bytes, offset: int) -> tuple[int, list[object]]:
     """The record of the cell at a position in a page."""
-    length, at = _varint(page, at)
-    number, at = _varint(page, at)
-    here = _local_bytes(length, len(page))
-    payload = page[at : at + here]
-    if here < length:
-        payload += _overflow(found, int.from_bytes(page[at + here : at + here + 4]), length - here)
+    length, offset = _varint(page, offset)
+    number, offset = _varint(page, offset)
+    local_bytes = _local_bytes(length, len(page))
+    payload = page[offset : offset + local_bytes]
+    if local_bytes < length:
+        payload += _overflow(
+            file_pages, int.from_bytes(page[offset + local_bytes : offset + local_bytes + 4]), length - local_bytes
+        )
     return number, list(_columns(payload))
 
 
 def _local_bytes(length: int, page_bytes: int) -> int:
     """Number of a record's bytes in the page itself; the rest is in a chain of overflow pages."""
-    most, least = page_bytes - 35, (page_bytes - 12) * 32 // 255 - 23
-    if length <= most:
+    max_local, min_local = page_bytes - 35, (page_bytes - 12) * 32 // 255 - 23
+    if length <= max_local:
         return length
-    here = least + (length - least) % (page_bytes - 4)
-    return here if here <= most else least
+    local_bytes = min_local + (length - min_local) % (page_bytes - 4)
+    return local_bytes if local_bytes <= max_local else min_local
 
 
-def _overflow(found: list[bytes], following: int, length: int) -> bytes:
+def _overflow(file_pages: list[bytes], next_page: int, length: int) -> bytes:
     parts = list[bytes]()
     while length > 0:
-        if not 0 < following <= len(found) or len(parts) > len(found):
+        if not 0 < next_page <= len(file_pages) or len(parts) > len(file_pages):
             raise ValueError("the chain of pages is broken")
-        page = found[following - 1]
-        following = int.from_bytes(page[:4])
+        page = file_pages[next_page - 1]
+        next_page = int.from_bytes(page[:4])
         parts.append(page[4 : 4 + length])
         length -= len(parts[-1])
     return b"".join(parts)
 
 
 def _columns(payload: bytes) -> Iterator[object]:
-    end, at = _varint(payload, 0)
-    body = end
-    while at < end:
-        code, at = _varint(payload, at)
+    header_end, offset = _varint(payload, 0)
+    value_offset = header_end
+    while offset < header_end:
+        code, offset = _varint(payload, offset)
         if code >= 12:
             length = (code - 12) // 2
-            raw = payload[body : body + length]
-            yield raw.decode() if code % 2 else raw
+            content = payload[value_offset : value_offset + length]
+            yield content.decode() if code % 2 else content
         elif code == 7:
             length = 8
-            yield struct.unpack(">d", payload[body : body + length])[0]
+            yield struct.unpack(">d", payload[value_offset : value_offset + length])[0]
         elif code < len(INTEGER_BYTES):
             length = INTEGER_BYTES[code]
-            yield int.from_bytes(payload[body : body + length], signed=True) if code else None
+            yield int.from_bytes(payload[value_offset : value_offset + length], signed=True) if code else None
         else:
             length = 0
             yield code - 8
-        body += length
+        value_offset += length
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     """A variable-length integer of one to nine bytes, and the position after it."""
     value = 0
     for _ in range(8):
-        value = value << 7 | data[at] & 0x7F
-        at += 1
-        if not data[at - 1] & 0x80:
-            return value, at
-    return value << 8 | data[at], at + 1
+        value = value << 7 | data[offset] & 0x7F
+        offset += 1
+        if not data[offset - 1] & 0x80:
+            return value, offset
+    return value << 8 | data[offset], offset + 1

@@ -10,7 +10,7 @@ from strategist.cards.deck import Deck
 from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
 from strategist.contract.diagnostic import Diagnostic, Fix, Level
 from strategist.contract.listings import LintPage
-from strategist.files.yaml_file import Document, Place
+from strategist.files.yaml_file import Document, KeyPath
 from strategist.lint.environment import LintEnvironment
 
 
@@ -100,7 +100,7 @@ def finding(
     subject: Subject,
     code: str,
     message: str,
-    key_path: Place = (),
+    key_path: KeyPath = (),
     do: str = "",
     *,
     level: Level | None = None,

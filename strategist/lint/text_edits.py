@@ -1,10 +1,10 @@
 """Corrections that insert a line or remove a list entry, and keep all other text. None if the layout does not allow it."""
 
 from strategist.contract.diagnostic import Fix
-from strategist.files.yaml_file import Document, Place
+from strategist.files.yaml_file import Document, KeyPath
 
 
-def line_before(document: Document, key_path: Place, line: str) -> Fix | None:
+def line_before(document: Document, key_path: KeyPath, line: str) -> Fix | None:
     """Inserts a line before that of the key at ``key_path``, with the same indentation; None unless the key begins its line."""
     start = document.span(key_path, key=True)[0]
     line_start = document.text.rfind("\n", 0, start) + 1
@@ -14,7 +14,7 @@ def line_before(document: Document, key_path: Place, line: str) -> Fix | None:
     return Fix(path=document.path, start=start, end=start, replacement=f"{line}{newline(document.text)}{indent}")
 
 
-def without_entry(document: Document, key_path: Place) -> Fix | None:
+def without_entry(document: Document, key_path: KeyPath) -> Fix | None:
     """Removes a list entry that is on lines of its own; None if a comment would be removed with it."""
     text, start = document.text, document.span(key_path)[0]
     line_start = text.rfind("\n", 0, start) + 1

@@ -30,7 +30,7 @@ def shipped(kind: str, stem: str) -> yaml_file.Document:
     text = yaml_file.read_text(path)
     key = cache.key_of(cache.version("files/yaml_parser", "files/yaml_file"), text)
     data = cache.cached(f"profiles/{kind}/{stem}", key, lambda: yaml_file.parse(text, path).data)
-    return yaml_file.Document.known(path, text, data)
+    return yaml_file.Document.with_data(path, text, data)
 
 
 def profile_stems(kind: str) -> tuple[str, ...]:
@@ -41,17 +41,17 @@ def profile_stems(kind: str) -> tuple[str, ...]:
 def normalized_name(name: str) -> str:
     """``name`` in lower case without separators, except between two digits: 2.5-7b is neither 25-7b nor 2-57b."""
 
-    def joint(match: re.Match[str]) -> str:
+    def separator(match: re.Match[str]) -> str:
         before, after = name[: match.start()][-1:], name[match.end() :][:1]
         return "-" if before.isdigit() and after.isdigit() else ""
 
-    return _SEPARATORS.sub(joint, name).lower()
+    return _SEPARATORS.sub(separator, name).lower()
 
 
 def find(name: str, known: Iterable[str]) -> str | None:
     """The element of ``known`` that equals ``name`` apart from case and separators; None without one."""
-    wanted = normalized_name(name)
-    return next((item for item in known if normalized_name(item) == wanted), None)
+    normalized = normalized_name(name)
+    return next((item for item in known if normalized_name(item) == normalized), None)
 
 
 def unknown(value: str, law: str, name: str, known: Iterable[str], do: str, listed: Iterable[str] = ()) -> InputError:
@@ -61,13 +61,13 @@ def unknown(value: str, law: str, name: str, known: Iterable[str], do: str, list
     do: advice.
     """
     names = {normalized_name(item): item for item in known}
-    near = [names[match] for match in get_close_matches(normalized_name(name), names, n=3, cutoff=0.5)]
-    if near:
-        return InputError(value, law, f"did you mean {' or '.join(near)}? Else {do}")
+    nearest = [names[match] for match in get_close_matches(normalized_name(name), names, n=3, cutoff=0.5)]
+    if nearest:
+        return InputError(value, law, f"did you mean {' or '.join(nearest)}? Else {do}")
     return InputError(value, law, f"known are {', '.join(listed)}; else {do}" if listed else do)
 
 
-def decoded(cls: type[T], document: yaml_file.Document, data: Any, name: str, place: yaml_file.Place = ()) -> T:
+def decoded(cls: type[T], document: yaml_file.Document, data: Any, name: str, key_path: yaml_file.KeyPath = ()) -> T:
     """``data`` as a contract value; errors point into the document that it comes from.
 
     Raises:
@@ -76,4 +76,4 @@ def decoded(cls: type[T], document: yaml_file.Document, data: Any, name: str, pl
     try:
         return cast(T, codec.decode(cls, data, name))
     except (codec.CodecError, InputError) as error:
-        raise document.error(place, str(error)) from None
+        raise document.error(key_path, str(error)) from None

@@ -16,8 +16,8 @@ FORMS = "write 8x24GB, 8xRTX4090, 64xH100, 16x8xH100 (nodes x GPUs x device), lo
 MAX_DIGITS = 6
 
 _NAME = re.compile(r"[A-Za-z][\w-]{2,}")
-_LOOSE = re.compile(r"\s*(?:([0-9]+)[\s*x]*)?([A-Za-z][\w -]*?)(?:\s*[*x]\s*([0-9]+))?\s*")
-_COUNTED = re.compile(r"\s*([^x\s]+)\s*x\s*(?:([0-9]+)\s*x\s*)?(\S.*?)?\s*", re.IGNORECASE)
+_REORDERED = re.compile(r"\s*(?:([0-9]+)[\s*x]*)?([A-Za-z][\w -]*?)(?:\s*[*x]\s*([0-9]+))?\s*")
+_COUNT_AND_DEVICE = re.compile(r"\s*([^x\s]+)\s*x\s*(?:([0-9]+)\s*x\s*)?(\S.*?)?\s*", re.IGNORECASE)
 _EXAMPLES = {"16GB": "T4", "24GB": "RTX3090", "32GB": "V100-32GB", "48GB": "A6000", "80GB": "A100-80GB"}
 _MEMORY = re.compile(r"([0-9]+)\s*Gi?B?", re.IGNORECASE)
 
@@ -47,11 +47,11 @@ def scaled(cluster: Cluster, nodes: int, gpus_per_node: int) -> Cluster:
 
 def _from_counts(text: str, host_memory_bytes: int | None) -> Cluster:
     value = f"--gpus {text.strip() or repr(text)}"
-    match = _COUNTED.fullmatch(text)
+    match = _COUNT_AND_DEVICE.fullmatch(text)
     if match is None:
         if _NAME.fullmatch(text) and hardware.find_device(text) is None:
             raise hardware.unknown_device(value, text)
-        raise InputError(value, "a count and a device are needed", f"{_meant(text)}{FORMS}")
+        raise InputError(value, "a count and a device are needed", f"{_did_you_mean(text)}{FORMS}")
     first, second, name = match.groups()
     count = _count(value, first)
     per_node = None if second is None else _count(value, second)
@@ -61,17 +61,17 @@ def _from_counts(text: str, host_memory_bytes: int | None) -> Cluster:
     nodes, per_node = _nodes(value, count, box.gpus_per_node, device) if per_node is None else (count, per_node)
     notes = [*assumed, f"a node is assumed to be {per_node} x {device.name}: {box.note}; write a cluster file to change it"]
     if box.host_memory_bytes and host_memory_bytes is None:
-        most = max(per_node, box.gpus_per_node)
-        host_memory_bytes = box.host_memory_bytes * most // box.gpus_per_node
-        usual = f"a node of {most} x {device.name} has {show_bytes(host_memory_bytes)} of host memory"
-        notes.append(f"{usual}; no plan needs more, and --host-memory says what there is")
+        node_devices = max(per_node, box.gpus_per_node)
+        host_memory_bytes = box.host_memory_bytes * node_devices // box.gpus_per_node
+        memory_note = f"a node of {node_devices} x {device.name} has {show_bytes(host_memory_bytes)} of host memory"
+        notes.append(f"{memory_note}; no plan needs more, and --host-memory says what there is")
     cluster = _assemble("".join(text.split()), nodes, per_node, device, box, tuple(notes))
     return replace(cluster, host_memory_bytes=host_memory_bytes)
 
 
-def _meant(text: str) -> str:
+def _did_you_mean(text: str) -> str:
     """``did you mean 8xA100? Else `` of ``8 A100`` and what else names a count, or one, and a device; else nothing."""
-    match = _LOOSE.fullmatch(text)
+    match = _REORDERED.fullmatch(text)
     if match is None or hardware.find_device(match[2]) is None:
         return ""
     return f"did you mean {int(match[1] or match[3] or 1) or 1}x{''.join(match[2].split())}? Else "
@@ -79,7 +79,7 @@ def _meant(text: str) -> str:
 
 def _count(value: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or not text.strip("0"):
-        do = f"{_meant(value.removeprefix('--gpus '))}{FORMS}"
+        do = f"{_did_you_mean(value.removeprefix('--gpus '))}{FORMS}"
         raise InputError(value, f"{text} is not a positive whole number of devices", do)
     if len(text) > MAX_DIGITS:
         raise InputError(value, f"a count has at most {MAX_DIGITS} digits", "ask for fewer devices")
@@ -110,10 +110,10 @@ def _nodes(value: str, count: int, size: int, device: Device) -> tuple[int, int]
     if count <= size:
         return 1, count
     if count % size:
-        less, more = count // size * size, (count // size + 1) * size
+        lower, higher = count // size * size, (count // size + 1) * size
         raise InputError(
             value, f"{device.name} comes {size} to a node, and {count} is not a multiple of {size}",
-            f"take {less} or {more}, or write nodes x GPUs x device, as in {more // size}x{size}x{device.name}",
+            f"take {lower} or {higher}, or write nodes x GPUs x device, as in {higher // size}x{size}x{device.name}",
         )  # fmt: skip
     return count // size, size
 
@@ -138,14 +138,19 @@ def _local() -> Cluster:
     """This machine: its measured profile if that still matches the hardware, else the detected devices with shipped figures."""
     from strategist.profiles import local_machine
 
-    seen, path = _detected(), local_machine.profile_path()
+    detected, path = _detected(), local_machine.profile_path()
     if not path.is_file():
-        return replace(seen, assumed=(*seen.assumed, "the figures are not this machine's own: strategist profile measures them"))
+        return replace(
+            detected, assumed=(*detected.assumed, "the figures are not this machine's own: strategist profile measures them")
+        )
     measured = _from_file(path)
-    if (measured.device.name, measured.gpus_per_node) == (seen.device.name, seen.gpus_per_node):
+    if (measured.device.name, measured.gpus_per_node) == (detected.device.name, detected.gpus_per_node):
         return replace(measured, name="local", assumed=(f"as {path} says, which was measured here", *measured.assumed))
-    there = f"{measured.gpus_per_node} x {measured.device.name}"
-    return replace(seen, assumed=(*seen.assumed, f"{path} was measured with {there} and is not used: strategist profile again"))
+    measured_devices = f"{measured.gpus_per_node} x {measured.device.name}"
+    return replace(
+        detected,
+        assumed=(*detected.assumed, f"{path} was measured with {measured_devices} and is not used: strategist profile again"),
+    )
 
 
 def _detected() -> Cluster:
@@ -163,15 +168,15 @@ def _detected() -> Cluster:
         if stem is None:
             raise hardware.unknown_device(value, gpus[0])
         device, box = hardware.load_device(stem)
-        count, seen = len(gpus), f"this machine has {len(gpus)} x {gpus[0]}; links are those of a typical box: {box.note}"
+        count, note = len(gpus), f"this machine has {len(gpus)} x {gpus[0]}; links are those of a typical box: {box.note}"
     else:
         device, box = hardware.load_device("cpu")
         count = local_machine.cores()
         overhead = device.memory_bytes - device.usable_memory_bytes
         share = memory // count
         device = replace(device, memory_bytes=share, usable_memory_bytes=max(share - overhead, share // 2))
-        seen = f"no GPU was found: {count} CPU ranks, one per core, with {show_bytes(share)} each"
-    return replace(_assemble("local", 1, count, device, box, (seen,)), host_memory_bytes=memory)
+        note = f"no GPU was found: {count} CPU ranks, one per core, with {show_bytes(share)} each"
+    return replace(_assemble("local", 1, count, device, box, (note,)), host_memory_bytes=memory)
 
 
 _BOX_FIELDS = (
@@ -211,52 +216,56 @@ def _from_file(path: Path) -> Cluster:
 
 def _group(document: yaml_file.Document, index: int, shared: dict[str, Any], path: Path) -> tuple[Cluster, float]:
     """The nodes of one group as a cluster of their own, and their relative speed."""
-    place = ("groups", index)
-    document.mapping_with_keys(_GROUP_KEYS, place)
-    own = hardware.quantities(document, place)
-    speed = own.pop("speed", 1.0)
+    key_path = ("groups", index)
+    document.mapping_with_keys(_GROUP_KEYS, key_path)
+    group_fields = hardware.quantities(document, key_path)
+    speed = group_fields.pop("speed", 1.0)
     if isinstance(speed, bool) or not isinstance(speed, int | float):
-        raise document.error([*place, "speed"], f"speed {speed!r} is not a number from 0 to 1; write e.g. 0.8")
+        raise document.error([*key_path, "speed"], f"speed {speed!r} is not a number from 0 to 1; write e.g. 0.8")
     for fabric in ("intra", "inter"):
-        if isinstance(own.get(fabric), dict):
-            own[fabric] = {**shared.get(fabric, {}), **own[fabric]}
-    return _equal_nodes(document, {**shared, **own}, place, path), float(speed)
+        if isinstance(group_fields.get(fabric), dict):
+            group_fields[fabric] = {**shared.get(fabric, {}), **group_fields[fabric]}
+    return _equal_nodes(document, {**shared, **group_fields}, key_path, path), float(speed)
 
 
-def _equal_nodes(document: yaml_file.Document, data: dict[str, Any], place: yaml_file.Place, path: Path) -> Cluster:
+def _equal_nodes(document: yaml_file.Document, data: dict[str, Any], key_path: yaml_file.KeyPath, path: Path) -> Cluster:
     """A cluster of equal nodes. ``device`` is a name, or a name with other fields; missing fields come from the device's box."""
     data.pop("source", None)
-    device, box = _file_device(document, data.get("device"), place)
-    filled: dict[str, Any] = {"name": path.stem, "nodes": 1, **{key: box[key] for key in box if key in _BOX_FIELDS}, **data}
-    filled.pop("source", None)
-    filled["device"] = device
+    device, box = _file_device(document, data.get("device"), key_path)
+    fields: dict[str, Any] = {"name": path.stem, "nodes": 1, **{key: box[key] for key in box if key in _BOX_FIELDS}, **data}
+    fields.pop("source", None)
+    fields["device"] = device
     for fabric in ("intra", "inter"):
         if isinstance(data.get(fabric), dict):
-            filled[fabric] = {**_usual_link(box.get(fabric, {}), data[fabric]), **data[fabric]}
-    taken = [key for key in ("gpus_per_node", "intra", "inter", "host_bytes_per_second") if key in box and key not in data]
-    if taken:
-        filled["assumed"] = [f"{path.name} leaves {', '.join(taken)} to the typical box: {box['note']}"]
-    return catalog.decoded(Cluster, document, filled, path.name, place)
+            fields[fabric] = {**_box_link(box.get(fabric, {}), data[fabric]), **data[fabric]}
+    assumed_fields = [key for key in ("gpus_per_node", "intra", "inter", "host_bytes_per_second") if key in box and key not in data]
+    if assumed_fields:
+        fields["assumed"] = [f"{path.name} leaves {', '.join(assumed_fields)} to the typical box: {box['note']}"]
+    return catalog.decoded(Cluster, document, fields, path.name, key_path)
 
 
-def _usual_link(usual: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a box's link that hold for a file's ``own``: no line's if that is named, no all-reduce rate if that has a rate."""
-    left = _LINE_FIELDS if "name" in own else ("reduce_bytes_per_second",) if "bytes_per_second" in own else ()
-    return {key: value for key, value in usual.items() if key not in left}
+def _box_link(box_link: dict[str, Any], file_link: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a box's link that hold for a file's ``file_link``: no line's if that is named, no all-reduce rate if that has a
+    rate.
+    """
+    omitted = _LINE_FIELDS if "name" in file_link else ("reduce_bytes_per_second",) if "bytes_per_second" in file_link else ()
+    return {key: value for key, value in box_link.items() if key not in omitted}
 
 
-def _file_device(document: yaml_file.Document, device: Any, place: yaml_file.Place = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+def _file_device(
+    document: yaml_file.Document, device: Any, key_path: yaml_file.KeyPath = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Fields of a cluster file's device and of its box. If no device of that name is shipped, the file must hold all fields."""
     if device is None:
-        raise document.error(place, "key 'device' is missing; add a device's name, or its name with other fields of it")
-    own = device if isinstance(device, dict) else {"name": device}
-    name = own.get("name")
+        raise document.error(key_path, "key 'device' is missing; add a device's name, or its name with other fields of it")
+    device_fields = device if isinstance(device, dict) else {"name": device}
+    name = device_fields.get("name")
     if not isinstance(name, str):
-        raise document.error([*place, "device"], "device needs a name; add it")
+        raise document.error([*key_path, "device"], "device needs a name; add it")
     stem = hardware.find_device(name)
     if stem is None and not isinstance(device, dict):
-        raise document.error([*place, "device"], str(hardware.unknown_device(f"device {name}", name)))
+        raise document.error([*key_path, "device"], str(hardware.unknown_device(f"device {name}", name)))
     if stem is None:
-        return own, {}
+        return device_fields, {}
     _, shipped, box = hardware.device_data(stem)
-    return {**shipped, **own, "name": shipped["name"]}, box
+    return {**shipped, **device_fields, "name": shipped["name"]}, box

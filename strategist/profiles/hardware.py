@@ -22,7 +22,7 @@ _UNITS: tuple[tuple[str, dict[str, Any]], ...] = (
 _REMARK = re.compile(r"\([^)]*\)")
 _VENDORS = re.compile(r"\b(NVIDIA|GeForce|Tesla|AMD|Instinct|Radeon( PRO)?)\b", re.IGNORECASE)
 _SIZE = re.compile(r"([0-9]+)Gi?B", re.IGNORECASE)
-_NARROWS = re.compile(r"[0-9]+Gi?B|[0-9]+W|SXM[0-9]?|PCIe|OAM|HBM[0-9]e?", re.IGNORECASE)
+_VARIANT_WORD = re.compile(r"[0-9]+Gi?B|[0-9]+W|SXM[0-9]?|PCIe|OAM|HBM[0-9]e?", re.IGNORECASE)
 """Words of a name besides the chip: memory, power, form of the board."""
 
 MEMORY_TOLERANCE = 0.07
@@ -61,8 +61,8 @@ class Box:
         devices without peer access, a ring is as fast as one transfer; four are hardly faster than all (2.8 GB/s on 4 x RTX
         4090, fitted to github.com/IST-DASLab/llmq's runs of DeepSpeed).
         """
-        fewer = max(self.gpus_per_node / count, 1.0)
-        host = self.host_bytes_per_second * min(fewer, PCIE_SHARING)
+        unused_factor = max(self.gpus_per_node / count, 1.0)
+        host = self.host_bytes_per_second * min(unused_factor, PCIE_SHARING)
         if self.intra.fabric != "pcie_via_host" or count > 2:
             return replace(self, host_bytes_per_second=host)
         ring = max(self.intra.pair_bytes_per_second, self.intra.bytes_per_second)
@@ -95,28 +95,28 @@ def find_measured_device(gpu: str, memory_gb: float | None = None) -> str | None
     names its device. None if no device of that chip has that memory: a wrong device is worse than none.
     """
     words = _VENDORS.sub(" ", _REMARK.sub(" ", gpu)).replace("-", " ").split()
-    if memory_gb is None and (whole := find_device(" ".join(words))):
-        return whole
-    kept = [word for word in words if not _NARROWS.fullmatch(word)]
-    name = " ".join(kept)
+    if memory_gb is None and (exact := find_device(" ".join(words))):
+        return exact
+    chip_words = [word for word in words if not _VARIANT_WORD.fullmatch(word)]
+    name = " ".join(chip_words)
     stem = find_device(name) or next((item for item in device_names() if _chip(item) == catalog.normalized_name(name)), None)
     if stem is None:
         return None
     sizes = [float(match[1]) for word in words if (match := _SIZE.fullmatch(word))]
-    wanted, pcie = memory_gb or next(iter(sizes), None), "pcie" in (word.lower() for word in words)
+    stated_gb, pcie = memory_gb or next(iter(sizes), None), "pcie" in (word.lower() for word in words)
     family = [item for item in device_names() if _chip(item) == _chip(stem)]
     if any(("pcie" in item) != ("pcie" in stem) for item in family):
         family = [item for item in family if ("pcie" in item) == (pcie or "pcie" in stem)]
-    if wanted is None:
+    if stated_gb is None:
         return stem if stem in family else family[0]
-    off = {item: abs(load_device(item)[0].memory_bytes / GIB / wanted - 1) for item in family}
-    nearest = min(off, key=lambda item: (off[item], item != stem))
-    return nearest if off[nearest] <= MEMORY_TOLERANCE else None
+    deviations = {item: abs(load_device(item)[0].memory_bytes / GIB / stated_gb - 1) for item in family}
+    nearest = min(deviations, key=lambda item: (deviations[item], item != stem))
+    return nearest if deviations[nearest] <= MEMORY_TOLERANCE else None
 
 
 def _chip(stem: str) -> str:
     """A device's name without words that narrow it down: ``a100`` of ``a100-pcie-80gb``."""
-    return catalog.normalized_name("-".join(word for word in stem.split("-") if not _NARROWS.fullmatch(word)))
+    return catalog.normalized_name("-".join(word for word in stem.split("-") if not _VARIANT_WORD.fullmatch(word)))
 
 
 def unknown_device(value: str, name: str) -> InputError:
@@ -145,42 +145,42 @@ def load_device(stem: str) -> tuple[Device, Box]:
     )
 
 
-def quantities(document: yaml_file.Document, place: yaml_file.Place) -> dict[str, Any]:
-    """The mapping at ``place`` with quantities (texts with a unit) as numbers; the field's name determines the unit.
+def quantities(document: yaml_file.Document, key_path: yaml_file.KeyPath) -> dict[str, Any]:
+    """The mapping at ``key_path`` with quantities (texts with a unit) as numbers; the field's name determines the unit.
 
     Raises:
         FileError: a quantity without a number or unit.
     """
     data = {}
-    for key, value in document.mapping(place).items():
-        here = [*place, key]
+    for key, value in document.mapping(key_path).items():
+        value_path = [*key_path, key]
         if isinstance(value, dict) and key != "peak_flops":
-            data[key] = quantities(document, here)
+            data[key] = quantities(document, value_path)
         elif isinstance(value, dict):
-            data[key] = {name: _quantity(document, [*here, name], key, item) for name, item in value.items()}
+            data[key] = {name: _quantity(document, [*value_path, name], key, item) for name, item in value.items()}
         else:
-            data[key] = _quantity(document, here, key, value)
+            data[key] = _quantity(document, value_path, key, value)
     return data
 
 
-def _quantity(document: yaml_file.Document, place: yaml_file.Place, field: str, value: Any) -> Any:
+def _quantity(document: yaml_file.Document, key_path: yaml_file.KeyPath, field: str, value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _checked(document, place, field, value)
+        return _in_range(document, key_path, field, value)
     if not isinstance(value, str):
         return value
     try:
-        for suffix, known in _UNITS:
+        for suffix, unit_sizes in _UNITS:
             if field.endswith(suffix):
-                return _checked(document, place, field, units.parse_quantity(value, known, field))
+                return _in_range(document, key_path, field, units.parse_quantity(value, unit_sizes, field))
         return units.parse_memory_bytes(value, field) if field.endswith("_bytes") else value
     except StrategistError as error:
-        raise document.error(place, str(error)) from None
+        raise document.error(key_path, str(error)) from None
 
 
-def _checked(document: yaml_file.Document, place: yaml_file.Place, field: str, value: float) -> float:
+def _in_range(document: yaml_file.Document, key_path: yaml_file.KeyPath, field: str, value: float) -> float:
     """The value, if it is in range: rates, sizes and times above 0, efficiencies at most 1."""
     if field.endswith(("_per_second", "_bytes", "_seconds", "_flops", "_watts", "efficiency")) and value <= 0:
-        raise document.error(place, f"{field} {value} must be above 0; correct it")
+        raise document.error(key_path, f"{field} {value} must be above 0; correct it")
     if field.endswith("efficiency") and value > 1:
-        raise document.error(place, f"{field} {value} must be at most 1; write a share")
+        raise document.error(key_path, f"{field} {value} must be at most 1; write a share")
     return value

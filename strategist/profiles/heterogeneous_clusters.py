@@ -43,29 +43,29 @@ def join_clusters(name: str, members: Sequence[tuple[Cluster, float]]) -> Cluste
 
 def node_differences(cluster: Cluster) -> Iterator[str]:
     """Differences between the nodes and their consequences, a sentence each; none if the nodes are equal."""
-    groups, each = cluster.groups, cluster.gpus_per_node
+    groups, gpus_per_node = cluster.groups, cluster.gpus_per_node
     rates = [sustained_flops(group.scaled_by_speed) for group in groups]
-    for slow, _ in _slowest_and_others(groups, rates):
+    for slowest, _ in _slowest_and_others(groups, rates):
         share = min(rates) / max(rates)
-        yield f"{_count(slow, cluster)} {_kind(slow)}: they pace the others, with {share:.0%} of the matmuls of the fastest."
-    for slow, others in _slowest_and_others(groups, [group.device.usable_memory_bytes for group in groups]):
-        most = max(group.device.usable_memory_bytes for group in others)
-        least = show_bytes(slow[0].device.usable_memory_bytes)
-        yield f"{_count(slow, cluster)} hold {least} each, the largest {show_bytes(most)}."
-    for name, where in (("inter", "reach other nodes"), *([("intra", "reach each other")] if each > 1 else [])):
+        yield f"{_count(slowest, cluster)} {_kind(slowest)}: they pace the others, with {share:.0%} of the matmuls of the fastest."
+    for slowest, others in _slowest_and_others(groups, [group.device.usable_memory_bytes for group in groups]):
+        largest = max(group.device.usable_memory_bytes for group in others)
+        smallest = show_bytes(slowest[0].device.usable_memory_bytes)
+        yield f"{_count(slowest, cluster)} hold {smallest} each, the largest {show_bytes(largest)}."
+    for name, verb in (("inter", "reach other nodes"), *([("intra", "reach each other")] if gpus_per_node > 1 else [])):
         links = [getattr(group, name).bytes_per_second for group in groups]
-        for slow, _ in _slowest_and_others(groups, links):
+        for slowest, _ in _slowest_and_others(groups, links):
             yield (
-                f"{_count(slow, cluster)} {where} at {min(links) / 1e9:.3g} GB/s, others at up to {max(links) / 1e9:.3g}:"
+                f"{_count(slowest, cluster)} {verb} at {min(links) / 1e9:.3g} GB/s, others at up to {max(links) / 1e9:.3g}:"
                 " collectives go at the pace of the slowest."
             )
 
 
 def _slowest_and_others(groups: Sequence[NodeGroup], figures: Sequence[float]) -> Iterator[tuple[list[NodeGroup], list[NodeGroup]]]:
     """The groups with the lowest figure, and the others; nothing if all figures are equal."""
-    slow = [group for group, figure in zip(groups, figures, strict=True) if figure <= min(figures) * (1 + EQUAL_TOLERANCE)]
-    if len(slow) < len(groups):
-        yield slow, [group for group in groups if group not in slow]
+    slowest = [group for group, figure in zip(groups, figures, strict=True) if figure <= min(figures) * (1 + EQUAL_TOLERANCE)]
+    if len(slowest) < len(groups):
+        yield slowest, [group for group in groups if group not in slowest]
 
 
 def _count(groups: Sequence[NodeGroup], cluster: Cluster) -> str:
@@ -80,9 +80,9 @@ def _kind(groups: Sequence[NodeGroup]) -> str:
 
 def without_group(cluster: Cluster, group: NodeGroup) -> Cluster:
     """The cluster without one of its groups."""
-    left = tuple(item for item in cluster.groups if item is not group)
+    remaining = tuple(item for item in cluster.groups if item is not group)
     name = f"{cluster.name} without its {group.nodes} x {cluster.gpus_per_node} {group.device.name}"
-    return replace(cluster, name=name, nodes=cluster.nodes - group.nodes, **_slowest_fields(left))
+    return replace(cluster, name=name, nodes=cluster.nodes - group.nodes, **_slowest_fields(remaining))
 
 
 def _slowest_fields(groups: tuple[NodeGroup, ...]) -> dict[str, Any]:
@@ -98,15 +98,15 @@ def _slowest_fields(groups: tuple[NodeGroup, ...]) -> dict[str, Any]:
 def _slowest_device(groups: tuple[NodeGroup, ...]) -> Device:
     """A device with the least memory, the slowest matmuls and the lowest memory bandwidth of all; price and power are means."""
     devices = [group.scaled_by_speed for group in groups]
-    moved = min(devices, key=lambda device: device.memory_bytes_per_second * device.memory_efficiency)
-    least = min(devices, key=lambda device: device.usable_memory_bytes)
+    slowest_memory = min(devices, key=lambda device: device.memory_bytes_per_second * device.memory_efficiency)
+    smallest = min(devices, key=lambda device: device.usable_memory_bytes)
     return replace(
         min(devices, key=sustained_flops),
         name="+".join(dict.fromkeys(device.name for device in devices)),
-        memory_bytes=least.memory_bytes,
-        usable_memory_bytes=least.usable_memory_bytes,
-        memory_bytes_per_second=moved.memory_bytes_per_second,
-        memory_efficiency=moved.memory_efficiency,
+        memory_bytes=smallest.memory_bytes,
+        usable_memory_bytes=smallest.usable_memory_bytes,
+        memory_bytes_per_second=slowest_memory.memory_bytes_per_second,
+        memory_efficiency=slowest_memory.memory_efficiency,
         launch_seconds=max(device.launch_seconds for device in devices),
         allocator_slack=max(device.allocator_slack for device in devices),
         overlaps=all(device.overlaps for device in devices),

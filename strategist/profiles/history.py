@@ -45,14 +45,14 @@ def append(path: str | Path, plan: Plan, measurement: Measurement) -> None:
     line = json.dumps({"version": codec.VERSION, **record}, ensure_ascii=False, separators=(",", ":")) + "\n"
     try:
         with Path(path).open("ab+", buffering=0) as file:
-            text = line.encode("utf-8", "backslashreplace")  # a lone surrogate becomes its JSON escape
-            file.write((b"" if _ends_a_line(file) else b"\n") + text)
+            content = line.encode("utf-8", "backslashreplace")  # a lone surrogate becomes its JSON escape
+            file.write((b"" if _ends_with_newline(file) else b"\n") + content)
             os.fsync(file.fileno())
     except OSError as error:
         raise FileError(path, f"cannot be written: {error.strerror}; choose another place") from None
 
 
-def _ends_a_line(file: Any) -> bool:
+def _ends_with_newline(file: Any) -> bool:
     if file.seek(0, os.SEEK_END) == 0:
         return True
     file.seek(-1, os.SEEK_END)

@@ -47,14 +47,14 @@ def _shape(file: object, text: str, name: str) -> tuple[ModelShape, str]:
 
 def hub_cache() -> Path:
     """Where the Hub's client keeps its files: HF_HUB_CACHE, else hub inside :func:`home`."""
-    place = os.environ.get("HF_HUB_CACHE")
-    return Path(place).expanduser() if place else home() / "hub"
+    folder = os.environ.get("HF_HUB_CACHE")
+    return Path(folder).expanduser() if folder else home() / "hub"
 
 
 def home() -> Path:
     """Where Hugging Face's libraries keep the user's files: HF_HOME, else huggingface below XDG_CACHE_HOME, else below ~/.cache."""
-    place = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(place).expanduser()
+    folder = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(folder).expanduser()
 
 
 def cached_config(hub_id: str) -> Path | None:
@@ -90,8 +90,8 @@ def from_hub(hub_id: str) -> tuple[ModelShape, str]:
     return _shape(url, text, hub_id)
 
 
-def _unreachable(hub_id: str, why: str) -> InputError:
-    law = f"is not in {hub_cache()} and cannot be fetched ({why})"
+def _unreachable(hub_id: str, reason: str) -> InputError:
+    law = f"is not in {hub_cache()} and cannot be fetched ({reason})"
     return InputError(
         f"--model {hub_id}",
         law,

@@ -20,26 +20,26 @@ def gpu_names() -> tuple[str, ...]:
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     do = "run it by hand to see why, or say what the machine has, as in --gpus 8xH100"
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=SMI_TIMEOUT_SECONDS, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=SMI_TIMEOUT_SECONDS, check=False)
     except FileNotFoundError:
         return ()
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError("--gpus local", f"nvidia-smi does not answer ({type(error).__name__})", do) from None
-    if answer.returncode:
-        lines = (answer.stderr or answer.stdout).strip().splitlines()
-        raise InputError("--gpus local", f"nvidia-smi fails ({lines[0] if lines else answer.returncode})", do)
-    return tuple(VENDOR.sub("", line).strip() for line in answer.stdout.splitlines() if line.strip())
+    if result.returncode:
+        lines = (result.stderr or result.stdout).strip().splitlines()
+        raise InputError("--gpus local", f"nvidia-smi fails ({lines[0] if lines else result.returncode})", do)
+    return tuple(VENDOR.sub("", line).strip() for line in result.stdout.splitlines() if line.strip())
 
 
 def topology() -> str:
     """Connections between the GPUs, as ``nvidia-smi topo -m`` prints them; empty if unknown."""
     try:
-        answer = subprocess.run(
+        result = subprocess.run(
             ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=SMI_TIMEOUT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return answer.stdout if answer.returncode == 0 else ""
+    return result.stdout if result.returncode == 0 else ""
 
 
 def profile_path() -> Path:

@@ -14,7 +14,7 @@ from strategist.errors import InputError
 from strategist.files import outputs, yaml_file
 from strategist.profiles import hardware
 
-HEAD = "# The machine as strategist profile measured it; the samples lie beside it, as JSON.\n"
+HEADER = "# The machine as strategist profile measured it; the samples lie beside it, as JSON.\n"
 SHARDED = ("all_gather", "reduce_scatter", "all_reduce")
 """Collectives of data and tensor parallelism; a link's bandwidth and latency are fitted to all three."""
 
@@ -27,41 +27,41 @@ def write(record: MachineRecord, path: Path, *, force: bool = False) -> None:
     Raises:
         InputError, FileError: the path is invalid for a cluster file, or cannot be written.
     """
-    check_place(path, force=force)
-    outputs.write(path, cluster_text(record), own=None if force else HEAD)
+    check_cluster_path(path, force=force)
+    outputs.write(path, cluster_text(record), marker=HEADER, force=force)
     if not outputs.is_stream(path):
         codec.save(record, path.with_suffix(".json"), force=force)
 
 
-def check_place(path: Path, head: str = HEAD, *, force: bool = False) -> None:
+def check_cluster_path(path: Path, header: str = HEADER, *, force: bool = False) -> None:
     """Checks that a cluster file can be written to ``path``.
 
     Raises:
         InputError: the name is not that of a cluster file.
-        FileError: a file with another ``head`` exists there.
+        FileError: a file with another ``header`` exists there.
     """
     if path.suffix.lower() not in (".yaml", ".yml") and not outputs.is_stream(path):
         raise InputError(f"-o {path}", "a cluster file ends in .yaml", "name it so, for --gpus tells it by that")
-    outputs.check(path, own=None if force else head)
+    outputs.check(path, marker=header, force=force)
 
 
 def cluster_text(record: MachineRecord) -> str:
     """The cluster file, as YAML."""
-    return HEAD + yaml_file.dump(cluster_data(record))
+    return HEADER + yaml_file.dump(cluster_data(record))
 
 
 def cluster_data(record: MachineRecord) -> dict[str, Any]:
     """Fields of the cluster file. One node cannot show its network, which is that of the typical box, or assumed without one."""
     stem = hardware.find_measured_device(record.device_name, None) if record.device_kind == "cuda" else "cpu"
-    known = hardware.load_device(stem)[0] if stem else None
+    shipped = hardware.load_device(stem)[0] if stem else None
     intra, origin = _link(record), _origin(record)
     return {
         "name": "local",
-        "device": _device(record, known, origin),
+        "device": _device(record, shipped, origin),
         "nodes": 1,
         "gpus_per_node": record.ranks,
         **({} if intra is None else {"intra": intra}),
-        **({} if known is not None else {"inter": _unknown_network(intra)}),
+        **({} if shipped is not None else {"inter": _unknown_network(intra)}),
         "host_bytes_per_second": _round(record.host_bytes_per_second),
         "host_optimizer_bytes_per_second": _round(record.host_optimizer_bytes_per_second),
         "source": origin,
@@ -73,19 +73,19 @@ def _origin(record: MachineRecord) -> str:
     return f"measured: by {record.ranks} ranks at once on {record.device_name}, {versions}"
 
 
-def _device(record: MachineRecord, known: Device | None, origin: str) -> dict[str, Any]:
-    peaks = {dtype: max(sample.rate for sample in record.matmuls if sample.dtype == dtype) for dtype in _types(record)}
-    attends = {sample.dtype for sample in record.attention}
-    attention = {dtype: _attention_curve(record, dtype, peak, origin) for dtype, peak in peaks.items() if dtype in attends}
+def _device(record: MachineRecord, shipped: Device | None, origin: str) -> dict[str, Any]:
+    peaks = {dtype: max(sample.rate for sample in record.matmuls if sample.dtype == dtype) for dtype in _dtypes(record)}
+    attention_dtypes = {sample.dtype for sample in record.attention}
+    attention = {dtype: _attention_curve(record, dtype, peak, origin) for dtype, peak in peaks.items() if dtype in attention_dtypes}
     main = "bf16" if record.device_kind == "cuda" else "fp32"
     if (
-        known is not None and "fp8" in known.peak_flops and "fp8" not in peaks
+        shipped is not None and "fp8" in shipped.peak_flops and "fp8" not in peaks
     ):  # not measured: scaled by the ratio of the data sheet's peaks
-        peaks["fp8"] = peaks[main] * known.peak_flops["fp8"] / known.peak(main)
-    missing: dict[str, Any] = {"overlaps": record.device_kind == "cuda", "allocator_slack": 0.15}
-    overhead = known.memory_bytes - known.usable_memory_bytes if known is not None and known.kind == "cpu" else 0
+        peaks["fp8"] = peaks[main] * shipped.peak_flops["fp8"] / shipped.peak(main)
+    assumed_fields: dict[str, Any] = {"overlaps": record.device_kind == "cuda", "allocator_slack": 0.15}
+    overhead = shipped.memory_bytes - shipped.usable_memory_bytes if shipped is not None and shipped.kind == "cpu" else 0
     return {
-        "name": record.device_name if known is None else known.name,
+        "name": record.device_name if shipped is None else shipped.name,
         "kind": record.device_kind,
         "memory_bytes": record.memory_bytes,
         "usable_memory_bytes": max(record.usable_memory_bytes - overhead, record.usable_memory_bytes // 2),
@@ -96,15 +96,15 @@ def _device(record: MachineRecord, known: Device | None, origin: str) -> dict[st
         "memory_efficiency": _round(min(1.0, record.elementwise_bytes_per_second / record.streaming_bytes_per_second)),
         "launch_seconds": _round(record.layer_seconds / LAYER_KERNELS),
         "by_type": {
-            dtype: {"matmul": _matmul_curve(record, dtype, peaks[dtype], origin), "attention": of_type}
-            for dtype, of_type in attention.items()
+            dtype: {"matmul": _matmul_curve(record, dtype, peaks[dtype], origin), "attention": attention_curve}
+            for dtype, attention_curve in attention.items()
         },
         "source": origin,
-        **({} if known is not None else missing),
+        **({} if shipped is not None else assumed_fields),
     }
 
 
-def _types(record: MachineRecord) -> tuple[str, ...]:
+def _dtypes(record: MachineRecord) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sample.dtype for sample in record.matmuls))
 
 
@@ -130,7 +130,7 @@ def _link(record: MachineRecord) -> dict[str, Any] | None:
     samples = [sample for sample in record.collectives if sample.ranks == record.ranks and sample.collective in SHARDED]
     if not samples:
         return None
-    latency, bandwidth = fitted(samples)
+    latency, bandwidth = fit_link(samples)
     pairs = [sample.bus_bytes_per_second for sample in record.collectives if sample.collective == "p2p"]
     return {
         "name": "gloo over loopback" if record.device_kind == "cpu" else "as measured",
@@ -142,7 +142,7 @@ def _link(record: MachineRecord) -> dict[str, Any] | None:
     }
 
 
-def fitted(samples: Sequence[CollectiveSample]) -> tuple[float, float]:
+def fit_link(samples: Sequence[CollectiveSample]) -> tuple[float, float]:
     """Latency per hop (s) and bandwidth (bytes/s) of a link, fitted to samples.
 
     Least squares of the relative errors of ``hops x latency + volume / rate``, as in prices (``cost.comm``). Neither may be

@@ -97,22 +97,25 @@ def _preset(name: str) -> ResolvedModel | None:
     return None
 
 
-_TUNED = re.compile(r"([-_](instruct|chat|it|hf|base|v[0-9.]+))+$", re.IGNORECASE)
+_TUNED_SUFFIX = re.compile(r"([-_](instruct|chat|it|hf|base|v[0-9.]+))+$", re.IGNORECASE)
 
 
 def _same_named_preset(hub_id: str) -> str:
     """``did you mean llama3-8b? Else `` of a copy or a tuned version of a preset's model, by its name; else nothing."""
     aliases = catalog.shipped("models", "names").data["aliases"]
-    known = {**{alias.rpartition("/")[2]: preset for alias, preset in aliases.items()}, **{name: name for name in presets()}}
-    last = hub_id.rpartition("/")[2]
-    found = catalog.find(last, known) or catalog.find(_TUNED.sub("", last), known)
-    return f"did you mean {known[found]}? Else " if found else ""
+    presets_by_name = {
+        **{alias.rpartition("/")[2]: preset for alias, preset in aliases.items()},
+        **{name: name for name in presets()},
+    }
+    model_name = hub_id.rpartition("/")[2]
+    found = catalog.find(model_name, presets_by_name) or catalog.find(_TUNED_SUFFIX.sub("", model_name), presets_by_name)
+    return f"did you mean {presets_by_name[found]}? Else " if found else ""
 
 
 def _stems_for(name: str) -> list[str]:
     """Preset files whose name is a prefix of ``name``."""
-    wanted = catalog.normalized_name(name)
-    return [stem for stem in catalog.profile_stems("models") if wanted.startswith(catalog.normalized_name(stem))]
+    normalized = catalog.normalized_name(name)
+    return [stem for stem in catalog.profile_stems("models") if normalized.startswith(catalog.normalized_name(stem))]
 
 
 def _family(stem: str) -> yaml_file.Document:

@@ -1,6 +1,6 @@
 """Request files: requests as YAML."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,12 @@ _KEYS = (
     "price",
     "without",
 )
+_QUANTITIES: dict[str, tuple[str, Callable[[str, str], int | float]]] = {
+    "host_memory": ("host_memory_bytes", parse_memory_bytes),
+    "tokens": ("tokens", parse_count),
+    "node_failures": ("node_seconds_between_failures", lambda text, name: parse_quantity(text, SECONDS, name)),
+}
+"""Keys with quantities: the field of Request, and its parser of a text and the key."""
 
 
 def load_request(path: str | Path) -> Request:
@@ -46,21 +52,12 @@ def load_request(path: str | Path) -> Request:
         if isinstance(data[key], int | float) and not isinstance(data[key], bool):
             data[key] = str(data[key])
     workload = {key: data.pop(key) for key in _WORKLOAD if key in data}
-    try:
-        if (memory := data.pop("host_memory", None)) is not None:
-            data["host_memory_bytes"] = parse_memory_bytes(str(memory), "host_memory")
-    except StrategistError as error:
-        raise document.error(["host_memory"], str(error)) from None
-    try:
-        if (tokens := data.get("tokens")) is not None:
-            data["tokens"] = parse_count(str(tokens), "tokens")
-    except InputError as error:
-        raise document.error(["tokens"], str(error)) from None
-    try:
-        if (between := data.pop("node_failures", None)) is not None:
-            data["node_seconds_between_failures"] = parse_quantity(str(between), SECONDS, "node_failures")
-    except InputError as error:
-        raise document.error(["node_failures"], str(error)) from None
+    for key, (field, parse) in _QUANTITIES.items():
+        if (value := data.pop(key, None)) is not None:
+            try:
+                data[field] = parse(str(value), key)
+            except StrategistError as error:
+                raise document.error([key], str(error)) from None
     if "price" in data:
         data["price_per_hour"] = data.pop("price")
     data["fix"] = _fixed(document, data.get("fix") or {})
@@ -71,19 +68,16 @@ def load_request(path: str | Path) -> Request:
 
 def request_text(request: Request) -> str:
     """The request as a request file, without default values."""
-    plain = Request(model=request.model, gpus=request.gpus)
-    stated_values = {name: value for name, value in asdict(request).items() if value != getattr(plain, name)}
+    defaults = Request(model=request.model, gpus=request.gpus)
+    stated_values = {name: value for name, value in asdict(request).items() if value != getattr(defaults, name)}
     stated_values.pop("workload", None)
-    workload = {name: value for name, value in asdict(request.workload).items() if value != getattr(plain.workload, name)}
+    workload = {name: value for name, value in asdict(request.workload).items() if value != getattr(defaults.workload, name)}
     for name, key, unit in (("host_memory_bytes", "host_memory", "B"), ("node_seconds_between_failures", "node_failures", "s")):
         if name in stated_values:
             stated_values[key] = f"{stated_values.pop(name)}{unit}"
     if "price_per_hour" in stated_values:
         stated_values["price"] = stated_values.pop("price_per_hour")
-    if "allow" in stated_values:
-        stated_values["allow"] = list(stated_values["allow"])
-    if "without" in stated_values:
-        stated_values["without"] = list(stated_values["without"])
+    stated_values |= {name: list(value) for name, value in stated_values.items() if isinstance(value, tuple)}
     return yaml_file.dump({"model": request.model, "gpus": request.gpus, **workload, **stated_values})
 
 

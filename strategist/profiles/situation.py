@@ -38,9 +38,9 @@ def situation(request: Request, shape: ModelShape | None = None, cluster: Cluste
         cluster = resolve_cluster(request.gpus, request.host_memory_bytes)
     elif request.host_memory_bytes is not None:
         cluster = replace(cluster, host_memory_bytes=request.host_memory_bytes)
-    request, lacking = _with_supported_dtype(request, cluster)
+    request, dtype_notes = _with_supported_dtype(request, cluster)
     cluster = _cluster_of_request(cluster, request)
-    notes = ((resolved.note,) if resolved.note else ()) + cluster.assumed + lacking
+    notes = ((resolved.note,) if resolved.note else ()) + cluster.assumed + dtype_notes
     return Situation(request=request, model=resolved.shape, cluster=cluster, notes=notes, digest=_digest(resolved.shape, cluster))
 
 
@@ -65,8 +65,8 @@ def _cluster_of_request(cluster: Cluster, request: Request) -> Cluster:
     device = cluster.device.of_type(request.workload.compute_dtype, request.workload.seq_len)
     if request.price_per_hour is not None:
         device = replace(device, price_per_hour=request.price_per_hour)
-    between = request.node_seconds_between_failures or cluster.node_seconds_between_failures
-    return replace(cluster, device=device, node_seconds_between_failures=between)
+    failure_seconds = request.node_seconds_between_failures or cluster.node_seconds_between_failures
+    return replace(cluster, device=device, node_seconds_between_failures=failure_seconds)
 
 
 def on_cluster(requested: Situation, cluster: Cluster) -> Situation:

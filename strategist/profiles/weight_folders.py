@@ -17,9 +17,9 @@ def check_weights(folder: str, model: ModelShape) -> None:
         InputError: the shapes differ; names the first difference.
         FileError: its configuration cannot be read.
     """
-    found = read_config(Path(os.path.expanduser(folder)))
+    folder_model = read_config(Path(os.path.expanduser(folder)))
     for name in (field.name for field in fields(ModelShape) if field.name != "name"):
-        folder_value, preset_value = getattr(found, name), getattr(model, name)
+        folder_value, preset_value = getattr(folder_model, name), getattr(model, name)
         if folder_value != preset_value:
             law = f"are of a model with {name} {folder_value}, and the plan's model has {preset_value}"
             raise InputError(f"--weights {folder}", law, f"plan with --model {shlex.quote(folder)}")

@@ -78,7 +78,7 @@ def _entries(document: yaml_file.Document) -> Iterator[Entry]:
             ["command"], "command is a list of arguments, of which the first is what is run; write [python, train.py]"
         )
     for index, entry in enumerate(entries):
-        key_path: yaml_file.Place = ["command", index]
+        key_path: yaml_file.KeyPath = ["command", index]
         if not isinstance(entry, dict):
             yield _template(document, key_path)
         elif "when" in entry or "arguments" in entry:
@@ -87,7 +87,7 @@ def _entries(document: yaml_file.Document) -> Iterator[Entry]:
             yield from (_choice(document, [*key_path, setting]) for setting in entry)
 
 
-def _conditional(document: yaml_file.Document, key_path: yaml_file.Place) -> Conditional:
+def _conditional(document: yaml_file.Document, key_path: yaml_file.KeyPath) -> Conditional:
     entry = document.mapping_with_keys(("when", "arguments"), key_path)
     if len(entry) < 2:
         raise document.error(key_path, "arguments that depend on a condition need both when and arguments; add what is missing")
@@ -95,7 +95,7 @@ def _conditional(document: yaml_file.Document, key_path: yaml_file.Place) -> Con
     return Conditional(when=when, arguments=_arguments(document, [*key_path, "arguments"]))
 
 
-def _choice(document: yaml_file.Document, key_path: yaml_file.Place) -> Choice:
+def _choice(document: yaml_file.Document, key_path: yaml_file.KeyPath) -> Choice:
     """Arguments by value of the setting that the last key names."""
     setting = str(key_path[-1])
     entry = VOCABULARY.get(setting)
@@ -112,7 +112,7 @@ def _choice(document: yaml_file.Document, key_path: yaml_file.Place) -> Choice:
     return Choice(setting=setting, arguments=arguments)
 
 
-def _variable(document: yaml_file.Document, key_path: yaml_file.Place) -> Variable:
+def _variable(document: yaml_file.Document, key_path: yaml_file.KeyPath) -> Variable:
     """The value of an environment variable: text, or texts by value of one setting."""
     value = _at(document, key_path)
     if not isinstance(value, dict):
@@ -122,7 +122,7 @@ def _variable(document: yaml_file.Document, key_path: yaml_file.Place) -> Variab
     return _choice(document, [*key_path, *value])
 
 
-def _arguments(document: yaml_file.Document, key_path: yaml_file.Place) -> tuple[Template, ...]:
+def _arguments(document: yaml_file.Document, key_path: yaml_file.KeyPath) -> tuple[Template, ...]:
     if key_path[0] == "environment":
         return (_template(document, key_path),)
     return tuple(_template(document, [*key_path, index]) for index in range(len(_list(document, key_path))))
@@ -159,14 +159,14 @@ def _decoded(cls: type[T], document: yaml_file.Document, key: str) -> T:
     return cls() if data is None else catalog.decoded(cls, document, data, key, [key])
 
 
-def _at(document: yaml_file.Document, key_path: yaml_file.Place) -> Any:
+def _at(document: yaml_file.Document, key_path: yaml_file.KeyPath) -> Any:
     value = document.data
     for step in key_path:
         value = value.get(step) if isinstance(value, dict) else value[step]
     return value
 
 
-def _checked(document: yaml_file.Document, key_path: yaml_file.Place, check: Callable[[str], T]) -> T:
+def _checked(document: yaml_file.Document, key_path: yaml_file.KeyPath, check: Callable[[str], T]) -> T:
     """The result of ``check`` on the text at ``key_path``, to which its errors point."""
     try:
         return check(_text(document, key_path))
@@ -176,11 +176,11 @@ def _checked(document: yaml_file.Document, key_path: yaml_file.Place, check: Cal
         raise document.error(key_path, str(error)) from None
 
 
-def _template(document: yaml_file.Document, key_path: yaml_file.Place) -> Template:
+def _template(document: yaml_file.Document, key_path: yaml_file.KeyPath) -> Template:
     return _checked(document, key_path, template)
 
 
-def _text(document: yaml_file.Document, key_path: yaml_file.Place) -> str:
+def _text(document: yaml_file.Document, key_path: yaml_file.KeyPath) -> str:
     """The text at ``key_path``; a number counts as text."""
     value = _at(document, key_path)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -188,7 +188,7 @@ def _text(document: yaml_file.Document, key_path: yaml_file.Place) -> str:
     return str(value)
 
 
-def _texts(document: yaml_file.Document, key_path: yaml_file.Place) -> Iterator[str]:
+def _texts(document: yaml_file.Document, key_path: yaml_file.KeyPath) -> Iterator[str]:
     if isinstance(_at(document, key_path), str):
         yield _text(document, key_path)
         return
@@ -196,7 +196,7 @@ def _texts(document: yaml_file.Document, key_path: yaml_file.Place) -> Iterator[
         yield _text(document, [*key_path, index])
 
 
-def _list(document: yaml_file.Document, key_path: yaml_file.Place) -> list[Any]:
+def _list(document: yaml_file.Document, key_path: yaml_file.KeyPath) -> list[Any]:
     value = _at(document, key_path)
     if not isinstance(value, list):
         raise document.error(key_path, f"{'.'.join(map(str, key_path))} must be a list; write [VALUE]")

@@ -69,14 +69,14 @@ def accuracy_document(accuracy: Accuracy, count: int = 0) -> AccuracyDocument:
     """The figures, with the ``count`` rows with the largest errors."""
     return AccuracyDocument(
         sources=accuracy.sources, devices=accuracy.devices, families=accuracy.families, overall=accuracy.overall,
-        mean_of_sources=accuracy.mean_of_sources, worst=tuple(map(_shown_miss, worst(accuracy.judged, count))),
+        mean_of_sources=accuracy.mean_of_sources, worst=tuple(map(_shown_miss, worst(accuracy.priced_cases, count))),
     )  # fmt: skip
 
 
 def _shown_miss(miss: Miss) -> ShownMiss:
-    row = miss.judged.case.row
+    row = miss.priced_case.case.row
     return ShownMiss(
-        row_id=row.row_id, file=row.file, line=row.line, model=row.model, gpus=miss.judged.case.cluster.name,
+        row_id=row.row_id, file=row.file, line=row.line, model=row.model, gpus=miss.priced_case.case.cluster.name,
         layout=case_words(miss), figure=miss.figure, predicted=miss.predicted, published=miss.published, ratio=miss.ratio,
     )  # fmt: skip
 
@@ -99,7 +99,7 @@ def accuracy_report(accuracy: Accuracy, count: int = 0) -> Iterator[RenderableTy
         reasons = (f"{rows:,}: {reason}" for reason, rows in accuracy.overall.skipped.items())
         yield section(heading("Skipped", "rows, since"), bullets(reasons))
     if count:
-        missed = [f"{miss_words(miss)} ({row_reference(miss)})" for miss in worst(accuracy.judged, count)]
+        missed = [f"{miss_words(miss)} ({row_reference(miss)})" for miss in worst(accuracy.priced_cases, count)]
         yield section(heading("Missed most"), bullets(missed, mark="1"))
     yield section(heading("Columns"), pairs(LEGEND))
 
@@ -156,7 +156,7 @@ def interval_words(figures: Figures) -> str:
 
 def case_words(miss: Miss) -> str:
     """Layout and batch of a row."""
-    case = miss.judged.case
+    case = miss.priced_case.case
     candidate = case.candidate
     batch = f"{candidate.knobs.micro_batch}x{case.accumulation}"
     return f"{candidate_words(candidate)}, batch {batch}, recompute {candidate.knobs.recompute}"
@@ -174,11 +174,11 @@ FIGURES = {"step_seconds": ("step time", show_seconds), "peak_memory_bytes": ("p
 
 def miss_words(miss: Miss) -> str:
     """One row with a large error, on one line."""
-    case = miss.judged.case
+    case = miss.priced_case.case
     return f"{case.row.model} on {case.cluster.name}, {case_words(miss)}: {figure_words(miss)}, {miss.ratio:.2g} times"
 
 
 def row_reference(miss: Miss) -> str:
     """Id, file and line of the row."""
-    row = miss.judged.case.row
+    row = miss.priced_case.case.row
     return f"{row.row_id or 'no id'}, {row.file}.csv:{row.line}"

@@ -79,7 +79,7 @@ def _plots(accuracy: Accuracy, figure: str, title: str, size: float, unit: str) 
     """A plot for each source that has the quantity."""
     plots = []
     for source in accuracy.sources:
-        rows = (item for item in accuracy.judged if item.case.row.file == source.name)
+        rows = (item for item in accuracy.priced_cases if item.case.row.file == source.name)
         if source_misses := [miss for item in rows for miss in misses(item) if miss.figure == figure]:
             plots.append(_plot(source.name, title, source_misses, size, unit))
     return element("div", *plots, class_="plots")
@@ -99,16 +99,14 @@ def _plot(source: str, title: str, row_misses: Sequence[Miss], size: float, unit
 
 
 def _row(miss: Miss) -> str:
-    return f"{miss.judged.case.row.row_id}: {case_words(miss)}; {figure_words(miss)}"
+    return f"{miss.priced_case.case.row.row_id}: {case_words(miss)}; {figure_words(miss)}"
 
 
 def _worst(accuracy: Accuracy) -> Html:
     rows = (
-        (
-            f"{miss.ratio:.2g}", figure_words(miss), miss.judged.case.row.model, miss.judged.case.cluster.name, case_words(miss),
-            row_reference(miss),
-        )
-        for miss in worst(accuracy.judged, WORST_ROWS)
-    )  # fmt: skip
+        (f"{miss.ratio:.2g}", figure_words(miss), case.row.model, case.cluster.name, case_words(miss), row_reference(miss))
+        for miss in worst(accuracy.priced_cases, WORST_ROWS)
+        for case in (miss.priced_case.case,)
+    )
     head = ("predicted / published", "figure", "model", "GPUs", "layout", "row")
     return table(f"The {WORST_ROWS} rows whose worse figure is missed most", head, rows, words=range(1, len(head)))

@@ -34,7 +34,7 @@ def simulation_report(plan: Plan, simulation: Simulation, sections: Collection[s
 
 
 def _head(plan: Plan, simulation: Simulation) -> tuple[RenderableType, RenderableType]:
-    peak_rank, capacity = simulation.fullest, simulation.capacity_bytes
+    peak_rank, capacity = simulation.peak_rank, simulation.capacity_bytes
     verdict = "fit" if simulation.tensors_fit else "do not fit"
     title = Text(f"plan {simulation.plan_id}: {plan.model.name} on {plan.cluster.name}, {layout_words(plan.candidate.layout)}")
     peak = f"{gib(peak_rank.peak_memory_bytes)} of {gib(capacity)} GiB, on rank {peak_rank.rank}"
@@ -43,7 +43,7 @@ def _head(plan: Plan, simulation: Simulation) -> tuple[RenderableType, Renderabl
 
 def _reserved_sentence(plan: Plan, simulation: Simulation) -> str:
     """Reserved bytes against usable memory; empty if nothing is reserved."""
-    if simulation.fullest.peak_reserved_bytes is None:
+    if simulation.peak_rank.peak_reserved_bytes is None:
         return ""
     sizes = f"{gib(simulation.reserved_bytes)} of {gib(simulation.capacity_bytes)} GiB"
     hint = "" if plan.candidate.options.expandable_segments else SEGMENTS_HINT
@@ -67,22 +67,22 @@ def _ranks(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
 
 
 def _memory(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
-    peak_rank, instant = simulation.fullest, instant_words(simulation.fullest.moment)
+    peak_rank, instant = simulation.peak_rank, instant_words(simulation.peak_rank.moment)
     yield section(heading(f"Memory of rank {peak_rank.rank}", f"GiB when most is held: {instant}"), parts_table(simulation))
 
 
 def _modules(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
-    yield section(heading("By module", "module that owns it, or whose pass allocated it"), modules_table(simulation.fullest))
+    yield section(heading("By module", "module that owns it, or whose pass allocated it"), modules_table(simulation.peak_rank))
 
 
 def _collectives(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
-    peak_rank = simulation.fullest
+    peak_rank = simulation.peak_rank
     if peak_rank.traffic:
         yield section(heading("Collectives", f"of rank {peak_rank.rank}, in a step"), untimed_traffic_table(peak_rank.traffic))
 
 
 def _notes(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
-    peak_rank = simulation.fullest
+    peak_rank = simulation.peak_rank
     if peak_rank.notes:
         yield section(heading("Simulated otherwise than it runs"), bullets(map(Text, peak_rank.notes)))
     yield Text(f"\n{peak_rank.flops:.3g} FLOPs in matmuls and attention, {peak_rank.wall_seconds:.1f} s to simulate", "dim")
@@ -109,7 +109,7 @@ def ranks_table(simulation: Simulation, max_rows: int) -> Table:
 
 def parts_table(simulation: Simulation) -> Table:
     """Each part as simulated, and as estimated if the estimate is of the same model."""
-    estimate, peak_rank = simulation.predicted, simulation.fullest
+    estimate, peak_rank = simulation.predicted, simulation.peak_rank
     predicted = {} if estimate is None else asdict(estimate)
     table = columns("", *(["predicted"] if predicted else []), "simulated", left=[""])
 

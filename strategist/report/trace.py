@@ -160,4 +160,4 @@ def write(document: dict[str, Any], path: str | Path, *, force: bool = False) ->
         FileError: the path cannot be written, or holds another file.
     """
     text = json.dumps(document, separators=(",", ":")) + "\n"
-    outputs.write(path, text, own=None if force else '"otherData":{"plan":')
+    outputs.write(path, text, marker='"otherData":{"plan":', force=force)

@@ -253,7 +253,7 @@ def _refusals(document: yaml_file.Document, entries: Any) -> Iterator[Refusal]:
     if not isinstance(entries, list):
         raise document.error(["refuses"], "refuses is a list of conditions, each with because and do; write them so")
     for index in range(len(entries)):
-        key_path: yaml_file.Place = ["refuses", index]
+        key_path: yaml_file.KeyPath = ["refuses", index]
         entry: Mapping[str, Any] = document.mapping_with_keys(("when", "because", "do"), key_path)
         for key in ("when", "because", "do"):
             if not isinstance(entry.get(key), str):

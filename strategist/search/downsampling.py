@@ -35,7 +35,8 @@ def overview(ranking: Ranking, tokens_per_step: int, max_candidates: int = MAX_C
     shown = [
         Seen(
             candidate=candidate(ranking.columns, row), tokens_per_second=tokens_per_step / float(priced.step_seconds[row]),
-            peak_memory_bytes=float(priced.peak_memory_bytes[row]), alike=int(sizes[groups[row]]), place=positions.get(row),
+            peak_memory_bytes=float(priced.peak_memory_bytes[row]), similar_candidates=int(sizes[groups[row]]),
+            place=positions.get(row),
             front=row in front_rows,
         )
         for row in rows

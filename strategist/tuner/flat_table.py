@@ -72,10 +72,10 @@ def write(study: Study, path: Path, *, force: bool = False) -> None:
     """
     rows = [row(trial) for trial in study.trials]
     if path.suffix == PARQUET:
-        with outputs.replacement(path, own=None if force else PREDICTED[0]) as draft:
+        with outputs.replacement(path, marker=PREDICTED[0], force=force) as draft:
             _frame(rows).to_parquet(draft, index=False)
     else:
-        outputs.write(path, _csv(rows), own=None if force else PREDICTED[0])
+        outputs.write(path, _csv(rows), marker=PREDICTED[0], force=force)
 
 
 def _csv(rows: Sequence[dict[str, Cell]]) -> str:

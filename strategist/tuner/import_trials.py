@@ -76,11 +76,11 @@ def import_file(
     with Ledger.open(study, create=request is not None, server=server) as ledger:
         folder = study.resolve()
         if request is None:
-            if (request_json := ledger.study("request")) is None:
+            if (request_json := ledger.fact("request")) is None:
                 raise InputError(f"study {folder}", "holds no request", "say which: --model, --gpus and what else it is of")
             study_situation = situation(codec.loads(Request, request_json))
             found = tuple(_found(path, study_situation, deck, calibration))
-        set_request(ledger, folder, study_situation, Kind.REAL, ledger.study("program") or "")
+        set_request(ledger, folder, study_situation, Kind.REAL, ledger.fact("program") or "")
         imported = sum([ledger.import_trial(row) for row in finished_rows(found)])
         ledger.export_jsonl(folder / HISTORY)
     return ImportResult(study=str(folder), imported=imported, duplicates=len(found) - imported)
@@ -218,11 +218,11 @@ def merge(studies: Sequence[str | Path], into: Path, server: str = "") -> Import
     """
     facts, rows = _facts_and_trials(studies)
     with Ledger.open(into, create=True, server=server) as ledger:
-        if ledger.study("request") is not None:
+        if ledger.fact("request") is not None:
             _check_equal_facts(facts, _facts(ledger), str(studies[0]), str(into))
         for name, text in facts.items():
             if text is not None:
-                ledger.set_study(name, text)
+                ledger.set_fact(name, text)
         imported = sum([ledger.import_trial(row) for row in _deduplicated(rows)])
         ledger.export_jsonl(into.resolve() / HISTORY)
     return ImportResult(study=str(into.resolve()), imported=imported, duplicates=len(rows) - imported)
@@ -235,7 +235,7 @@ def _facts_and_trials(studies: Sequence[str | Path]) -> tuple[dict[str, str | No
         with Ledger.open(location) as ledger:
             study_facts = _facts(ledger)
             if study_facts["request"] is None:
-                raise FileError(ledger.place, "holds no request: no tuning has begun there; name another")
+                raise FileError(ledger.name, "holds no request: no tuning has begun there; name another")
             _check_equal_facts(facts or study_facts, study_facts, str(studies[0]), str(location))
             facts = {name: facts.get(name) or text for name, text in study_facts.items()}
             rows += ledger.trials()
@@ -243,7 +243,7 @@ def _facts_and_trials(studies: Sequence[str | Path]) -> tuple[dict[str, str | No
 
 
 def _facts(ledger: Ledger) -> dict[str, str | None]:
-    return {**{name: ledger.study(name) for name in FACTS}, "kind": kind_of(ledger).value}
+    return {**{name: ledger.fact(name) for name in FACTS}, "kind": kind_of(ledger).value}
 
 
 def _check_equal_facts(

@@ -51,7 +51,7 @@ def repair(study: Path, into: Path, request: Request | None = None) -> Repaired:
     facts, records = _facts(study, found, request), _records(study / HISTORY)
     with Ledger.open(into, create=True) as ledger:
         for name, text in facts.items():
-            ledger.set_study(name, text)
+            ledger.set_fact(name, text)
         from_history, queued, lost = list[int](), list[int](), list[int]()
         for number in range(1, max([0, *found.trials, *records, *(row.trial for row in found.attempts)]) + 1):
             row, source = _complete_row(found, number), list[int]()

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 import numpy as np
 
 from strategist.accuracy.case import Case
-from strategist.accuracy.sweep import MIN_ROWS, Sweep, common_without, grouped, priced_without
+from strategist.accuracy.sweep import MIN_ROWS, Sweep, common_without, priced_without, sweeps_by_name
 from strategist.contract.replay import CLOSE, START_SECONDS, STEPS, ReplayDocument, ReplayedSweep, SearchRun, Summary
 from strategist.contract.settings import settings_of
 from strategist.cost.calibration import Calibration
@@ -47,7 +47,7 @@ def replay(
     Raises:
         InputError: there is no sweep.
     """
-    groups = grouped(cases if among is None else among)
+    groups = sweeps_by_name(cases if among is None else among)
     if not groups:
         law = f"hold no sweep: no {MIN_ROWS} rows that differ in their layout alone, of which one ran"
         raise InputError("the published runs", law, "give a table of sweeps")

@@ -38,8 +38,8 @@ def study_of(ledger: Ledger) -> Study:
     Raises:
         FileError: the ledger has no request yet, or is damaged.
     """
-    if (request_json := ledger.study("request")) is None:
-        raise FileError(ledger.place, "holds no request: no tuning has begun there; name another")
+    if (request_json := ledger.fact("request")) is None:
+        raise FileError(ledger.name, "holds no request: no tuning has begun there; name another")
     request, rows, now = codec.loads(Request, request_json), ledger.trials(), ledger.now()
     goals = goals_of(ledger, request)
     trials = tuple(trial_of(row, goals) for row in rows)
@@ -48,7 +48,7 @@ def study_of(ledger: Ledger) -> Study:
     if goals.several:
         trials = tuple(replace(trial, front=trial.number in front_numbers) for trial in trials)
     return Study(
-        study=str(ledger.folder or ledger.place), request=request, kind=kind_of(ledger), status=_status(rows, now),
+        study=str(ledger.folder or ledger.name), request=request, kind=kind_of(ledger), status=_status(rows, now),
         best=ranked[0].trial.number if ranked else None, trials=trials, warmed_by=warm_start_summaries(ledger), goals=goals,
         front=front_numbers, nearest=None if ranked else nearest(trials, goals),
     )  # fmt: skip

@@ -28,25 +28,25 @@ def set_request(ledger: Ledger, folder: Path, situation: Situation, kind: Kind, 
     Raises:
         InputError: the study has another request, kind, situation or program; the message names the difference.
     """
-    begun = ledger.study("request") is not None
+    begun = ledger.fact("request") is not None
     if (known_kind := kind_of(ledger)) is not kind and begun:
         law, do = f"holds {known_kind.value} trials, these are {kind.value}", "use a new study folder"
         raise InputError(f"study {folder}", law, do)
     if kind is not Kind.REAL:
-        ledger.set_study("kind", kind.value)
-    if (request_json := ledger.study("request")) is None:
-        ledger.set_study("request", codec.dumps(situation.request))
+        ledger.set_fact("kind", kind.value)
+    if (request_json := ledger.fact("request")) is None:
+        ledger.set_fact("request", codec.dumps(situation.request))
     elif (first_request := codec.loads(Request, request_json)) != situation.request:
         differing = ", ".join(differences(first_request, situation.request))
         raise InputError(f"study {folder}", f"was started with another request: {differing}", "use a new study folder")
-    if ledger.study("situation") not in (None, situation.digest):
+    if ledger.fact("situation") not in (None, situation.digest):
         law = "was started when the model or the GPUs of that name were described otherwise"
         raise InputError(f"study {folder}", law, "use a new study folder")
-    ledger.set_study("situation", situation.digest)
-    if ledger.study("program") not in (None, program):
+    ledger.set_fact("situation", situation.digest)
+    if ledger.fact("program") not in (None, program):
         raise InputError(f"study {folder}", "was started with another version of the program's file", "use a new study folder")
     if program:
-        ledger.set_study("program", program)
+        ledger.set_fact("program", program)
 
 
 def set_goals(ledger: Ledger, folder: Path, request: Request, goals: Goals | None) -> Goals:
@@ -56,8 +56,8 @@ def set_goals(ledger: Ledger, folder: Path, request: Request, goals: Goals | Non
     Raises:
         InputError: the study began with other goals; the message names the difference.
     """
-    if ledger.study("goals") is None:
-        ledger.set_study("goals", codec.dumps(goals or Goals(objectives=(request.objective,))))
+    if ledger.fact("goals") is None:
+        ledger.set_fact("goals", codec.dumps(goals or Goals(objectives=(request.objective,))))
     study_goals = goals_of(ledger, request)
     if goals is not None and goals != study_goals:
         law = f"was started with other goals: {', '.join(differences(study_goals, goals))}"
@@ -67,13 +67,13 @@ def set_goals(ledger: Ledger, folder: Path, request: Request, goals: Goals | Non
 
 def goals_of(ledger: Ledger, request: Request) -> Goals:
     """The study's goals; the request's objective if none are stored."""
-    goals_json = ledger.study("goals")
+    goals_json = ledger.fact("goals")
     return Goals(objectives=(request.objective,)) if goals_json is None else codec.loads(Goals, goals_json)
 
 
 def kind_of(ledger: Ledger) -> Kind:
     """Kind of the study's measurements; real if none is stored."""
-    return Kind(ledger.study("kind") or Kind.REAL.value)
+    return Kind(ledger.fact("kind") or Kind.REAL.value)
 
 
 def differences(before: Request | Goals, after: Request | Goals) -> list[str]:

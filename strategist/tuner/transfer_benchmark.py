@@ -8,7 +8,7 @@ from math import sqrt
 from multiprocessing import get_context
 
 from strategist.accuracy.case import Case
-from strategist.accuracy.sweep import Sweep, common_without, grouped, priced_by
+from strategist.accuracy.sweep import Sweep, common_without, priced_by, sweeps_by_name
 from strategist.contract.replay import FEW_DOUBLINGS, SEEN_BEFORE, STARTS, TRIALS, Savings, Transfer, TransferDocument
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.errors import InputError
@@ -34,7 +34,7 @@ def transfer(
     Raises:
         InputError: there is no such pair.
     """
-    groups = grouped(cases if among is None else among)
+    groups = sweeps_by_name(cases if among is None else among)
     pairs = [pair for pair in permutations(groups.values(), 2) if _changed(*pair)]
     if not pairs:
         raise InputError("the published runs", "hold no two sweeps that differ in model or GPUs alone", "give a table of sweeps")

@@ -59,8 +59,8 @@ def read(locations: Sequence[str | Path], kind: Kind, sampler: str) -> tuple[War
 
 def _read(location: str | Path, kind: Kind) -> WarmStart:
     with Ledger.open(location) as ledger:
-        if (request_json := ledger.study("request")) is None:
-            raise FileError(ledger.place, "holds no request: no tuning has begun there; name another")
+        if (request_json := ledger.fact("request")) is None:
+            raise FileError(ledger.name, "holds no request: no tuning has begun there; name another")
         if (warm_kind := kind_of(ledger)) is not kind:
             raise InputError(
                 f"--warm {location}", f"holds {warm_kind.value} trials, this study {kind.value} ones", "name one of a kind"
@@ -69,7 +69,7 @@ def _read(location: str | Path, kind: Kind) -> WarmStart:
         if not records:
             law = "holds no finished trial that says anything of its plan"
             raise InputError(f"--warm {location}", law, "tune there first, or leave it out")
-        return WarmStart(study=ledger.place, request=codec.loads(Request, request_json), records=records)
+        return WarmStart(study=ledger.name, request=codec.loads(Request, request_json), records=records)
 
 
 def _record(row: TrialRow) -> Record | None:
@@ -88,9 +88,9 @@ def add_warm_starts(ledger: Ledger, fresh: Sequence[WarmStart]) -> tuple[WarmSta
         InputError: the study would be its own warm start.
     """
     for warm_start in fresh:
-        if warm_start.study == ledger.place:
+        if warm_start.study == ledger.name:
             raise InputError(f"--warm {warm_start.study}", "is the study itself", "leave it out: its trials count as they are")
-        ledger.keep(FACT_PREFIX + warm_start.study, codec.dumps(warm_start))
+        ledger.set_default(FACT_PREFIX + warm_start.study, codec.dumps(warm_start))
     return tuple(codec.loads(WarmStart, text) for text in ledger.facts(FACT_PREFIX).values())
 
 

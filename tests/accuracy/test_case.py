@@ -5,7 +5,7 @@ import pytest
 from strategist.accuracy.case import case_of
 from strategist.accuracy.measure import price_cases
 from strategist.accuracy.row import read_rows
-from strategist.accuracy.skip_reason import Skip, Skipped
+from strategist.accuracy.skip_reason import Skipped, SkipReason
 from strategist.cost.layer_flops import model_flops_per_token
 from strategist.cost.memory import COMMUNICATOR_BYTES
 from strategist.units import GIB
@@ -110,15 +110,15 @@ def test_rows_of_a_sweep_share_everything_but_layout_and_knobs():
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"notes": "WARNING degrees multiply to 16"}, Skip.FLAGGED),
-        ({"notes": "STALE? model_config.yaml changed"}, Skip.FLAGGED),
-        ({"notes": "technique row '+ Activation Offloading'"}, Skip.OTHER_TECHNIQUE),
-        ({"notes": "nn.DataParallel; total run time"}, Skip.OTHER_TECHNIQUE),
-        ({"precision": "nvfp4"}, Skip.OTHER_ARITHMETIC),
-        ({"precision": "int8"}, Skip.OTHER_ARITHMETIC),
-        ({"notes": "LoRA; quantization int8 (bnb)"}, Skip.OTHER_ARITHMETIC),
-        ({"notes": "unpacked dataset: memory not comparable"}, Skip.FLAGGED),
-        ({"step_time_s": None, "oom": None}, Skip.MEASURED_NOTHING),
+        ({"notes": "WARNING degrees multiply to 16"}, SkipReason.FLAGGED),
+        ({"notes": "STALE? model_config.yaml changed"}, SkipReason.FLAGGED),
+        ({"notes": "technique row '+ Activation Offloading'"}, SkipReason.OTHER_TECHNIQUE),
+        ({"notes": "nn.DataParallel; total run time"}, SkipReason.OTHER_TECHNIQUE),
+        ({"precision": "nvfp4"}, SkipReason.OTHER_ARITHMETIC),
+        ({"precision": "int8"}, SkipReason.OTHER_ARITHMETIC),
+        ({"notes": "LoRA; quantization int8 (bnb)"}, SkipReason.OTHER_ARITHMETIC),
+        ({"notes": "unpacked dataset: memory not comparable"}, SkipReason.FLAGGED),
+        ({"step_time_s": None, "oom": None}, SkipReason.MEASURED_NOTHING),
     ],
 )
 def test_incomparable_rows_are_skipped_with_a_reason(cells, reason):
@@ -138,7 +138,7 @@ def test_at_least_90_percent_of_fully_stated_rows_of_each_source_are_used(path):
             case_of(item)
         except Skipped as skip:
             skipped.append(skip.reason)
-    doubted = skipped.count(Skip.FLAGGED)
+    doubted = skipped.count(SkipReason.FLAGGED)
     assert len(skipped) - doubted <= 0.1 * (len(stated) - doubted), skipped
 
 

@@ -68,7 +68,7 @@ def test_held_out_predictions_do_not_depend_on_the_groups_own_rows() -> None:
     assert (figures.name, figures.timed_rows) == ("own", len(own))
     assert figures.error is not None
     assert figures.error > 0.8
-    assert mean_error([figures], least_rows=len(own)) == figures.error
+    assert mean_error([figures], min_rows=len(own)) == figures.error
 
 
 def test_step_ranges_weigh_each_source_equally(atorch: list[Case]) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from strategist.accuracy.measure import accuracy, price_cases, read_cases
-from strategist.accuracy.skip_reason import Skip
+from strategist.accuracy.skip_reason import SkipReason
 from tests.accuracy.published import made, row, rows
 
 EXCERPT = (
@@ -18,7 +18,7 @@ EXCERPT = (
 def test_rows_are_counted_as_used_or_skipped_with_a_reason():
     found = accuracy(EXCERPT)
     assert found.overall.rows_used == 14
-    assert found.overall.skipped == {Skip.FLAGGED.value: 1, Skip.NO_DEVICE.value: 1}
+    assert found.overall.skipped == {SkipReason.FLAGGED.value: 1, SkipReason.NO_DEVICE.value: 1}
     assert [(item.name, item.rows_used, item.rows_skipped) for item in found.sources] == [
         ("hf_ultrascale_playbook", 6, 0),
         ("made", 0, 1),
@@ -60,4 +60,4 @@ def test_allocated_memory_excludes_the_allocators_reserve():
 
 def test_an_invalid_row_is_skipped_as_impossible():
     (left,) = read_cases([made(precision="bf17")])[1]
-    assert left.reason is Skip.IMPOSSIBLE
+    assert left.reason is SkipReason.IMPOSSIBLE

@@ -3,7 +3,7 @@
 import pytest
 
 from strategist.accuracy.row_cluster import NETWORK_EFFICIENCY, cluster_of
-from strategist.accuracy.skip_reason import Skip, Skipped
+from strategist.accuracy.skip_reason import Skipped, SkipReason
 from strategist.profiles.hardware import load_device
 from strategist.units import GIB
 from tests.accuracy.published import made, row
@@ -65,7 +65,7 @@ def test_a_stated_fabric_overrides_the_profile_only_if_it_differs():
 def test_a_gpu_without_a_profile_is_skipped():
     with pytest.raises(Skipped) as skipped:
         cluster_of(row("roundpipe_8x4090_a800", "rp-910B-qwen3-1.7b"))
-    assert skipped.value.reason is Skip.NO_DEVICE
+    assert skipped.value.reason is SkipReason.NO_DEVICE
 
 
 def test_a_rate_equal_to_one_port_of_the_profile_is_per_gpu():

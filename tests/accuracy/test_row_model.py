@@ -3,7 +3,7 @@
 import pytest
 
 from strategist.accuracy.row_model import shape_of
-from strategist.accuracy.skip_reason import Skip, Skipped
+from strategist.accuracy.skip_reason import Skipped, SkipReason
 from strategist.contract.model import MLAShape
 from strategist.profiles.models import resolve_model
 from tests.accuracy.published import made, row, rows
@@ -146,13 +146,13 @@ def test_unstated_layers_follow_from_the_parameter_count():
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"model": "SDXL 1.0 UNet"}, Skip.OTHER_MODEL),
-        ({"model": "Nemotron_3_Nano"}, Skip.OTHER_MODEL),
-        ({"model": "Nemotron V3 Nano 30B"}, Skip.OTHER_MODEL),
-        ({"model": "gpt:x", "notes": "ARGS: num-layers=12 hybrid-layer-pattern=MEM*"}, Skip.OTHER_MODEL),
-        ({"model": "my secret model"}, Skip.NO_SHAPE),
-        ({"model": "my secret model", "hidden": 4096}, Skip.NO_SHAPE),
-        ({"model": "x", "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 3}, Skip.NO_SHAPE),
+        ({"model": "SDXL 1.0 UNet"}, SkipReason.OTHER_MODEL),
+        ({"model": "Nemotron_3_Nano"}, SkipReason.OTHER_MODEL),
+        ({"model": "Nemotron V3 Nano 30B"}, SkipReason.OTHER_MODEL),
+        ({"model": "gpt:x", "notes": "ARGS: num-layers=12 hybrid-layer-pattern=MEM*"}, SkipReason.OTHER_MODEL),
+        ({"model": "my secret model"}, SkipReason.NO_SHAPE),
+        ({"model": "my secret model", "hidden": 4096}, SkipReason.NO_SHAPE),
+        ({"model": "x", "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 3}, SkipReason.NO_SHAPE),
     ],
 )
 def test_models_without_a_shape_are_skipped_with_a_reason(cells, reason):

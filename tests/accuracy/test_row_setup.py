@@ -4,7 +4,7 @@ import pytest
 
 from strategist.accuracy.case import case_of
 from strategist.accuracy.row_setup import batch_of, layout_of
-from strategist.accuracy.skip_reason import Skip, Skipped
+from strategist.accuracy.skip_reason import Skipped, SkipReason
 from strategist.contract.layout import Layout
 from tests.accuracy.published import made, row, rows
 
@@ -57,7 +57,7 @@ def test_layout_from_degrees_and_zero_stage(cells, layout):
 def test_unstated_degrees_or_a_product_other_than_the_gpus_are_skipped(cells):
     with pytest.raises(Skipped) as skipped:
         layout_of(made(**cells), 8)
-    assert skipped.value.reason is Skip.NO_LAYOUT
+    assert skipped.value.reason is SkipReason.NO_LAYOUT
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_unstated_degrees_or_a_product_other_than_the_gpus_are_skipped(cells):
 )  # fmt: skip
 def test_batch_and_accumulation_from_cells_and_notes(layout, cells, expected):
     found = batch_of(made(**cells), layout, 8)
-    assert (found.micro, found.whole, found.accumulation) == expected
+    assert (found.micro_batch, found.global_batch, found.accumulation) == expected
 
 
 def test_a_sequence_length_from_the_notes_is_a_guess_without_step_time():
@@ -100,7 +100,7 @@ def test_a_sequence_length_from_the_notes_is_a_guess_without_step_time():
 def test_unstated_or_too_small_batches_are_skipped(cells):
     with pytest.raises(Skipped) as skipped:
         batch_of(made(**cells), Layout(dp_shard=8), 8)
-    assert skipped.value.reason is Skip.NO_BATCH
+    assert skipped.value.reason is SkipReason.NO_BATCH
 
 
 def test_device_map_is_a_pipeline_with_one_micro_batch_at_a_time():

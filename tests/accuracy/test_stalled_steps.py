@@ -33,7 +33,7 @@ def test_too_few_rows_give_no_stalls() -> None:
 
 
 def test_only_slow_timed_rows_are_removed_as_stalled() -> None:
-    priced = list(api.accuracy(source="hf_ultrascale_playbook").judged)
+    priced = list(api.accuracy(source="hf_ultrascale_playbook").priced_cases)
     kept = without_stalled(priced)
     assert set(map(id, kept)) < set(map(id, priced))
     assert {id(item) for item in priced if not item.case.step_seconds} < set(map(id, kept))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from strategist.accuracy.case import Case, case_of
-from strategist.accuracy.sweep import Sweep, common_without, grouped, priced_by, priced_without
+from strategist.accuracy.sweep import Sweep, common_without, priced_by, priced_without, sweeps_by_name
 from strategist.cost.calibration import NEUTRAL
 
 from .published import made
@@ -34,9 +34,9 @@ def whole() -> Sweep:
 
 
 def test_a_sweep_needs_enough_timed_rows_that_differ_in_layout_only() -> None:
-    found = grouped([*SWEEP, *OTHERS, *OTHER_FILES], least=8)
+    found = sweeps_by_name([*SWEEP, *OTHERS, *OTHER_FILES], min_rows=8)
     assert list(found.values()) == [SWEEP]
-    assert grouped([run(tp, seconds=None) for tp in (1, 2, 4)], least=3) == {}  # every run is out of memory
+    assert sweeps_by_name([run(tp, seconds=None) for tp in (1, 2, 4)], min_rows=3) == {}  # every run is out of memory
 
 
 def test_predictions_of_a_sweep_do_not_depend_on_its_own_measurements(whole: Sweep) -> None:

@@ -4,23 +4,23 @@ import pytest
 
 from strategist.accuracy.text_columns import (
     ACCUMULATION,
-    ATTENTION,
-    FLAGS,
+    ACTUAL_BATCH,
+    ATTENTION_COLUMN,
+    LORA_RANK,
     OFFLOAD,
     OPTIMIZERS,
-    PURE_HALF,
-    RAN_BATCH,
-    RANKS,
-    RECOMPUTE,
+    PURE_BF16,
+    RECOMPUTE_COLUMN,
     RECOMPUTE_WORDS,
     STACKS,
-    TRAIN,
-    TRAINED,
-    first,
-    number,
-    plain,
+    TRAIN_MODES,
+    TRAINED_PARAMETERS,
+    UNRELIABLE,
+    last_number,
+    matched_value,
     settings,
     stated_rate,
+    without_parentheses,
 )
 
 
@@ -42,7 +42,7 @@ from strategist.accuracy.text_columns import (
     ],
 )
 def test_the_most_specific_framework_name_wins(text, stack):
-    assert first(STACKS, text, "torch") == stack
+    assert matched_value(STACKS, text, "torch") == stack
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_most_specific_framework_name_wins(text, stack):
     ],
 )
 def test_train_mode_is_read_outside_of_parentheses(text, train):
-    assert first(TRAIN, plain(text), "full") == train
+    assert matched_value(TRAIN_MODES, without_parentheses(text), "full") == train
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_train_mode_is_read_outside_of_parentheses(text, train):
     ],
 )  # fmt: skip
 def test_attention_kernel_column(cell, kernel):
-    assert first(ATTENTION, cell, "unknown") == kernel
+    assert matched_value(ATTENTION_COLUMN, cell, "unknown") == kernel
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_attention_kernel_column(cell, kernel):
     ],
 )  # fmt: skip
 def test_activation_checkpointing_column(cell, mode):
-    assert first(RECOMPUTE, cell, "") == mode
+    assert matched_value(RECOMPUTE_COLUMN, cell, "") == mode
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_activation_checkpointing_column(cell, mode):
     ],
 )
 def test_activation_checkpointing_notes(text, mode):
-    assert first(RECOMPUTE_WORDS, text, "") == mode
+    assert matched_value(RECOMPUTE_WORDS, text, "") == mode
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_activation_checkpointing_notes(text, mode):
     ],
 )
 def test_offload_notes(text, offload):
-    assert first(OFFLOAD, text, "none") == offload
+    assert matched_value(OFFLOAD, text, "none") == offload
 
 
 @pytest.mark.parametrize(
@@ -123,22 +123,22 @@ def test_offload_notes(text, offload):
      ("apex fused adam", "adamw")],
 )  # fmt: skip
 def test_optimizer_names(text, optimizer):
-    assert first(OPTIMIZERS, text, "adamw") == optimizer
+    assert matched_value(OPTIMIZERS, text, "adamw") == optimizer
 
 
 def test_pure_half_precision_is_not_mixed_precision():
-    assert PURE_HALF.search("single GPU; bf16-true; memory kind")
-    assert PURE_HALF.search("bf16 weights and HF AdamW")
-    assert not PURE_HALF.search("precision amp_bf16; bf16 mixed precision")
+    assert PURE_BF16.search("single GPU; bf16-true; memory kind")
+    assert PURE_BF16.search("bf16 weights and HF AdamW")
+    assert not PURE_BF16.search("precision amp_bf16; bf16 mixed precision")
 
 
 def test_the_last_mention_of_a_number_wins():
-    assert number(RANKS, 'LoRA rank 8 SFT, section "LoRA Rank"; lora rank 2, target ALL') == 2
-    assert number(TRAINED, "trainable 1,572,864; 1.77 min") == 1_572_864
-    assert number(ACCUMULATION, "grad_accum=16; TP mode") == 16
-    assert number(ACCUMULATION, "accumulation 32; source") == 32
-    assert number(RAN_BATCH, "grad_accum=4 (mbs*ga*dp=16 != GBS 256 in source)") == 16
-    assert number(ACCUMULATION, "nothing of the kind") is None
+    assert last_number(LORA_RANK, 'LoRA rank 8 SFT, section "LoRA Rank"; lora rank 2, target ALL') == 2
+    assert last_number(TRAINED_PARAMETERS, "trainable 1,572,864; 1.77 min") == 1_572_864
+    assert last_number(ACCUMULATION, "grad_accum=16; TP mode") == 16
+    assert last_number(ACCUMULATION, "accumulation 32; source") == 32
+    assert last_number(ACTUAL_BATCH, "grad_accum=4 (mbs*ga*dp=16 != GBS 256 in source)") == 16
+    assert last_number(ACCUMULATION, "nothing of the kind") is None
 
 
 def test_settings_are_read_as_key_value_pairs():
@@ -150,7 +150,7 @@ def test_settings_are_read_as_key_value_pairs():
     "text", ["WARNING: 16 of 8", "STALE? changed 4 days after", "source is inconsistent", "LOW TRUST for time"]
 )
 def test_doubtful_rows_are_flagged(text):
-    assert FLAGS.search(text)
+    assert UNRELIABLE.search(text)
 
 
 @pytest.mark.parametrize(

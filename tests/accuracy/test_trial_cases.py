@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from strategist.accuracy.sweep import Sweep, grouped, priced_without
+from strategist.accuracy.sweep import Sweep, priced_without, sweeps_by_name
 from strategist.accuracy.trial_cases import cases_of
 from strategist.contract.measurement import Kind, Outcome
 from strategist.contract.replay import CLOSE
@@ -21,7 +21,7 @@ RECORDS = history.read(LAYOUTS).records
 @pytest.fixture(scope="module")
 def sweep() -> Sweep:
     cases = cases_of(RECORDS, LAYOUTS.stem)
-    ((_, own),) = grouped(cases).items()
+    ((_, own),) = sweeps_by_name(cases).items()
     return priced_without(cases, own, NEUTRAL)
 
 

@@ -20,7 +20,7 @@ from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.executors.training_checks import check_training
-from strategist.ledger.address import chosen
+from strategist.ledger.address import resolve
 from strategist.profiles.huggingface import from_hub
 
 PACKAGE = Path(__file__).parents[2] / "strategist"
@@ -57,7 +57,7 @@ def test_next_steps_quote_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for refuse in (
         lambda: from_hub(f"org/{HOSTILE}"),
         lambda: check_training(plan, TrialSettings(save=str(folder), total_steps=1)),
-        lambda: chosen(folder, "postgresql://localhost/x?study=first"),
+        lambda: resolve(folder, "postgresql://localhost/x?study=first"),
     ):
         with pytest.raises(InputError) as caught:
             refuse()
@@ -86,7 +86,7 @@ def breaches(source: str) -> list[str]:
         for part in step.values:
             if isinstance(part, ast.FormattedValue) and COMMAND.search(before):
                 value = ast.unparse(part.value)
-                found += [] if re.search(r"quote\(|^len\(|^(backend|chosen)\.name$", value) else [value]
+                found += [] if re.search(r"quote\(|^len\(|^(backend|target_format)\.name$", value) else [value]
             before = str(part.value) if isinstance(part, ast.Constant) else ""
     return found
 

@@ -87,7 +87,7 @@ def planted(calls: list[Call], workspace: Path) -> Path:
     plan = api.plan(request, top=1).plans[0]
     codec.save(plan, workspace / "plan.json")
     with Ledger.open(workspace / "studies" / "told", create=True) as ledger:
-        ledger.keep("request", codec.dumps(request))
+        ledger.set_default("request", codec.dumps(request))
         for number, text in enumerate(texts):
             other = replace(plan, model=replace(plan.model, name=f"tiny-{number}")).identified()
             ledger.enqueue(f"{number}", codec.dumps(other), "search")

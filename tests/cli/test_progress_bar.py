@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from terminal import Terminal
 
-from strategist.cli.progress_bar import words
+from strategist.cli.progress_bar import progress_text
 from strategist.contract.progress import Stage
 
 LONG_COMMAND = """
@@ -16,7 +16,7 @@ import sys, time
 from pathlib import Path
 from strategist.cli import main, progress_bar, render
 from strategist.contract.progress import counted
-progress_bar.SILENT_SECONDS, progress_bar.EVERY_SECONDS = 0.05, 0.02
+progress_bar.SILENT_SECONDS, progress_bar.REDRAW_SECONDS = 0.05, 0.02
 def run(options):
     for part in counted(range(3), "parts"):
         while not Path(sys.argv[1], str(part)).exists():
@@ -68,5 +68,5 @@ def test_no_progress_is_drawn_without_a_terminal(tmp_path: Path) -> None:
     ],
 )
 def test_the_remaining_time_is_estimated_from_finished_parts(stages: tuple[tuple[int, int, str], ...], message: str) -> None:
-    under_way = tuple(Stage(what=what, total=total, done=done, begun=12.0) for done, total, what in stages)
-    assert words(under_way, now=20.0, begun=11.0) == message
+    under_way = tuple(Stage(units=units, total=total, done=done, begun=12.0) for done, total, units in stages)
+    assert progress_text(under_way, now=20.0, begun=11.0) == message

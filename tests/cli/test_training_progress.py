@@ -28,7 +28,7 @@ def test_a_narrow_terminal_drops_whole_figures_but_keeps_the_time_left(
 ) -> None:
     monkeypatch.setattr(render, "has_screen", lambda: True)
     monkeypatch.setattr(render, "status_width", lambda: width)
-    stage = Stage(what="steps", total=12)
+    stage = Stage(units="steps", total=12)
     TrainingProgress(plan, stage, 10.0, training=True).take(
         Progress(phase="measure", step=3, elapsed_seconds=1.0, latest=LATEST)
     )  # fmt: skip

@@ -13,7 +13,7 @@ def no_active_stages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_counted_work_is_active_during_iteration() -> None:
-    seen = [(item, [(each.what, each.done, each.total) for each in under_way()]) for item in counted("ab", "letters")]
+    seen = [(item, [(each.units, each.done, each.total) for each in under_way()]) for item in counted("ab", "letters")]
     assert seen == [("a", [("letters", 0, 2)]), ("b", [("letters", 1, 2)])]
     assert under_way() == ()
 
@@ -21,7 +21,7 @@ def test_counted_work_is_active_during_iteration() -> None:
 def test_nested_stages_come_after_their_parent() -> None:
     with stage("plans", 3):
         for _ in counted("ab", "ranks"):
-            assert [each.what for each in under_way()] == ["plans", "ranks"]
+            assert [each.units for each in under_way()] == ["plans", "ranks"]
             break
     assert under_way() == ()
 
@@ -44,4 +44,4 @@ def test_an_error_ends_the_stage() -> None:
     ],
 )
 def test_progress_of_nested_stages_counts_towards_their_parent(stages: tuple[tuple[int, int], ...], share: float) -> None:
-    assert share_done([Stage(what="parts", total=total, done=done) for done, total in stages]) == share
+    assert share_done([Stage(units="parts", total=total, done=done) for done, total in stages]) == share

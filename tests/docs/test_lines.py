@@ -50,7 +50,7 @@ def assert_commands(lines: list[list[str]]) -> None:
     for words in lines:
         parsed = PARSER.parse_args(words)
         assert "command" in parsed, words
-        if "objective" in parsed and request_options.given(parsed) and not parsed.request:
+        if "objective" in parsed and request_options.any_given(parsed) and not parsed.request:
             request_options.request(parsed)  # checks the values
 
 

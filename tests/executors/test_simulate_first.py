@@ -43,7 +43,7 @@ def test_a_plan_that_cannot_fit_is_measured_by_simulation(
 
 @pytest.mark.full
 def test_a_plan_one_byte_too_large_is_not_run(plan: Plan, tmp_path: Path, make_executor: Callable[..., LocalExecutor]) -> None:
-    peak = simulate(plan).fullest.peak_memory_bytes
+    peak = simulate(plan).peak_rank.peak_memory_bytes
     executor = SimulateFirstExecutor(inner=make_executor("none"))
     found = executor.execute(holding(plan, peak - 1), tmp_path / "large", SETTINGS)
     assert (found.kind, found.outcome, found.peak_memory_bytes) == (Kind.SIMULATED, Outcome.OOM, (peak,))

@@ -75,7 +75,7 @@ def test_an_error_while_writing_leaves_the_file_unchanged(tmp_path: Path) -> Non
 def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     device = tmp_path / "null"
     os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-    outputs.write(device, "text", own="")
+    outputs.write(device, "text", marker="")
     assert stat.S_ISCHR(device.lstat().st_mode)
     assert device.lstat().st_rdev == os.makedev(1, 3)
     assert os.listdir(tmp_path) == ["null"]
@@ -104,7 +104,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     read: list[str] = []
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
     reader.start()
-    outputs.write(pipe, "text" * 100_000, own="")
+    outputs.write(pipe, "text" * 100_000, marker="")
     reader.join()
     assert read == ["text" * 100_000]
     assert stat.S_ISFIFO(pipe.lstat().st_mode)

@@ -8,7 +8,7 @@ from runtime.launch import forked
 from formats.blocks_rank import CHECKS
 from formats.pytorch_plans import CASES, plan_of
 from strategist.formats.pytorch import WEIGHT_DECAY, conditions
-from strategist.formats.pytorch_blocks import FILES, block_text, holds, kept
+from strategist.formats.pytorch_blocks import FILES, block_text, holds, selected_lines
 from strategist.paths import data_dir
 
 FOLDER = data_dir("profiles") / "formats" / "pytorch"
@@ -42,9 +42,9 @@ def test_each_condition_holds_in_some_script_that_is_run() -> None:
 
 def test_conditional_lines_are_kept_or_removed() -> None:
     text = "a\n# if: x\nb\n    # if: not y and z\nc\n    # end: not y and z\n# end: x\nd"
-    assert kept(text, {"x", "z"}) == "a\nb\nc\nd"
-    assert kept(text, {"x", "y", "z"}) == "a\nb\nd"
-    assert kept(text, {"z"}) == "a\nd"
+    assert selected_lines(text, {"x", "z"}) == "a\nb\nc\nd"
+    assert selected_lines(text, {"x", "y", "z"}) == "a\nb\nd"
+    assert selected_lines(text, {"z"}) == "a\nd"
 
 
 def test_weight_decay_equals_the_runtimes() -> None:

@@ -63,8 +63,8 @@ class FaultyDatabase:
         self._database, self._countdown = database, countdown
 
     @property
-    def place(self) -> str:
-        return self._database.place
+    def name(self) -> str:
+        return self._database.name
 
     def read(self, work: Callable[[Any], Any]) -> Any:
         return self._database.read(lambda transaction: work(FaultyTransaction(transaction, self._countdown)))
@@ -79,7 +79,7 @@ class FaultyDatabase:
         try:
             self._countdown.call()
         except Exception as error:  # after the commit the database does not translate the error
-            raise FileError(self.place, str(error)) from None
+            raise FileError(self.name, str(error)) from None
         return result
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ def fault(server: str) -> Callable[[], None]:
 
 def work(ledger: Ledger, done: Callable[[int, str], None]) -> None:
     """A worker: proposes all trials and runs them. ``done`` receives each acknowledged result."""
-    ledger.keep("request", "{}")
+    ledger.set_default("request", "{}")
     for key in KEYS:
         ledger.enqueue(key, f'{{"plan": "{key}"}}', "search")
     while (claim := ledger.claim("worker", LEASE_SECONDS)) is not None:

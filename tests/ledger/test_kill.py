@@ -107,7 +107,7 @@ def test_a_worker_stopped_beyond_its_lease_is_fenced_and_continues(tmp_path: Pat
 
 def _open_and_enqueue(folder: Path, server: str, name: str) -> None:
     with Ledger.open(folder / "study", create=True, server=server) as ledger:
-        ledger.set_study("request", "the same")
+        ledger.set_fact("request", "the same")
         for number in range(10):
             ledger.enqueue(f"candidate {number}", "{}", name)
 

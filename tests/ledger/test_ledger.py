@@ -230,19 +230,19 @@ def test_repeated_reads_reuse_unchanged_rows(ledger: Ledger):
 
 
 def test_facts_of_a_study_are_written_once(ledger: Ledger):
-    assert ledger.study("request") is None
-    ledger.set_study("request", "32b")
-    ledger.set_study("request", "32b")
+    assert ledger.fact("request") is None
+    ledger.set_fact("request", "32b")
+    ledger.set_fact("request", "32b")
     with pytest.raises(InputError, match="request: was started with another value"):
-        ledger.set_study("request", "70b")
-    assert ledger.study("request") == "32b"
+        ledger.set_fact("request", "70b")
+    assert ledger.fact("request") == "32b"
 
 
 def test_the_first_value_of_a_fact_is_kept(ledger: Ledger):
-    assert ledger.keep("warm a", "1") == "1"
-    assert ledger.keep("warm a", "2") == "1"
-    ledger.keep("warm b", "3")
-    ledger.set_study("request", "32b")
+    assert ledger.set_default("warm a", "1") == "1"
+    assert ledger.set_default("warm a", "2") == "1"
+    ledger.set_default("warm b", "3")
+    ledger.set_fact("request", "32b")
     assert ledger.facts("warm ") == {"warm a": "1", "warm b": "3"}
 
 

@@ -74,7 +74,7 @@ def test_studies_on_one_server_are_isolated(tmp_path: Path, postgres: PostgresSe
     for name in ("one", "two"):
         with Ledger.open(tmp_path / name, create=True, server=postgres.study()) as ledger:
             assert ledger.enqueue("a", "{}", "") == 1
-            ledger.set_study("request", name)
+            ledger.set_fact("request", name)
 
 
 def test_a_folder_has_one_ledger(tmp_path: Path, postgres: PostgresServer, place: str) -> None:

@@ -17,7 +17,7 @@ def study(tmp_path: Path) -> Path:
     """A closed study with six trials, four of them finished."""
     folder = tmp_path / "study"
     with Ledger.open(folder, create=True) as ledger:
-        ledger.set_study("request", "32b")
+        ledger.set_fact("request", "32b")
         for key in "abcdef":
             ledger.enqueue(key, f'{{"plan": "{key * 9000}"}}', "predicted")
         for number in range(4):
@@ -27,7 +27,7 @@ def study(tmp_path: Path) -> Path:
 
 def contents(folder: Path) -> tuple[object, ...]:
     with Ledger.open(folder) as ledger:
-        return (*ledger.trials(), ledger.study("request"))
+        return (*ledger.trials(), ledger.fact("request"))
 
 
 def edit(folder: Path, statement: str) -> None:

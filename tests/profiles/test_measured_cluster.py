@@ -13,7 +13,7 @@ from strategist.errors import InputError
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.hardware import load_device
 from strategist.profiles.local_machine import profile_path
-from strategist.profiles.measured_cluster import cluster_data, fabric, fitted, write
+from strategist.profiles.measured_cluster import cluster_data, fabric, fit_link, write
 
 RATE, LATENCY = 2e9, 1e-4
 SIZES = (2**12, 2**16, 2**20, 2**24)
@@ -113,7 +113,7 @@ def test_noisy_samples_give_positive_rates() -> None:
         replace(sample("all_gather", size), seconds=seconds) for size, seconds in zip(SIZES, (1e-9, 1e-3, 1e-1, 9.0), strict=True)
     ]
     for samples in (flat, steep):
-        latency, rate = fitted(samples)
+        latency, rate = fit_link(samples)
         assert latency > 0
         assert rate > 0
 

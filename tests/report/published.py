@@ -33,7 +33,7 @@ def write(folder: Path, name: str, rows: Iterable[Changes]) -> Path:
 def with_errors(folder: Path, name: str, ratios: Iterable[float], rows: Iterable[Changes] = LAYOUTS) -> Accuracy:
     """Accuracy of runs whose published step times and memory are the predictions divided by ``ratios``."""
     rows = list(rows)
-    predicted = api.accuracy(write(folder, name, rows)).judged
+    predicted = api.accuracy(write(folder, name, rows)).priced_cases
     made = [
         {**row, "step_time_s": item.step_seconds / ratio, "peak_mem_gib": item.peak_memory_bytes / 2**30 / ratio}
         for row, item, ratio in zip(rows, predicted, ratios, strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from strategist_runtime.parallel.copy_streams import Copy, Lane
+from strategist_runtime.parallel.copy_streams import Copy, CopyStream
 from strategist_runtime.process import leave
 from strategist_runtime.simulate.host_memory import HOST, creating_part
 from strategist_runtime.simulate.live_tensors import Live
@@ -25,7 +25,7 @@ def skip_copy_waits() -> None:
 
 def skip_record_stream() -> None:
     """Frees memory while a copy still reads it."""
-    SimulatedStreams.keep = lambda *_: None  # type: ignore[method-assign, assignment]
+    SimulatedStreams.record_stream = lambda *_: None  # type: ignore[method-assign, assignment]
 
 
 def skip_staging_waits() -> None:
@@ -48,7 +48,7 @@ def refilled_buffer(*, waits: bool) -> tuple[str, ...]:
     with Live(found).tracking([]):
         with creating_part(HOST):
             buffer = torch.zeros(8)
-        copy = Lane(device).to_device(Copy(tensor=buffer))
+        copy = CopyStream(device).to_device(Copy(tensor=buffer))
         if waits:
             copy.on_host()
         buffer.add_(1)

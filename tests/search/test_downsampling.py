@@ -21,7 +21,7 @@ def test_each_group_shows_its_best_candidate_and_counts_sum_to_all(found: Rankin
     for item in space.seen:
         layout, knobs = item.candidate.layout, item.candidate.knobs
         kinds.setdefault((layout, knobs.recompute, knobs.offload, knobs.activation_offload), item)
-    assert sum(item.alike for item in kinds.values()) == found.columns.rows
+    assert sum(item.similar_candidates for item in kinds.values()) == found.columns.rows
     assert space.seen[0].place == 1
     fitting = [item.place for item in space.seen if item.place is not None]
     assert fitting == sorted(set(fitting))

@@ -14,7 +14,7 @@ from strategist.contract.study import TrialState
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.recovery import recover
-from strategist.ledger.rows import AttemptRow, TrialRow, seal
+from strategist.ledger.rows import AttemptRow, TrialRow, row_checksum
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.tuner.repair import repair
 
@@ -45,7 +45,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A closed study without a history file; its first trial has two attempts."""
     folder = tmp_path_factory.mktemp("whole") / "study"
     with Ledger.open(folder, create=True) as ledger:
-        ledger.set_study("request", '{"model": "32b"}')
+        ledger.set_fact("request", '{"model": "32b"}')
         for number in range(1, TRIALS + 1):
             size = 2 * PAGE_BYTES if number % LARGE_EVERY == 0 else 300
             ledger.enqueue(f"candidate-{number:05}", f'{{"plan": "{chr(96 + number) * size}"}}', "search")
@@ -73,11 +73,11 @@ class IntactRows:
             text = f"{row.key}{row.plan_json}{row.proposed_by}{row.state}".encode()
         else:
             ends = struct.pack(">dd", row.started, row.ended or 0.0) + f"{row.outcome}{row.measurement_json}".encode()
-            text = row.owner.encode() + ends + seal(*row.columns).encode()
+            text = row.owner.encode() + ends + row_checksum(*row.columns).encode()
         return self.row(text)
 
     def fact(self, key: str, value: str) -> bool:
-        return self.row(f"{key}{value}{seal(key, value)}".encode())
+        return self.row(f"{key}{value}{row_checksum(key, value)}".encode())
 
     def row(self, text: bytes) -> bool:
         begin = self.data.find(text)

@@ -162,7 +162,7 @@ def test_a_study_keeps_its_goals(run, tmp_path: Path, server: str) -> None:
         run(2, Goals(headroom=0.25))
     assert "\n" not in str(caught.value)
     with Ledger.open(tmp_path / "study") as ledger:
-        assert codec.loads(Goals, ledger.study("goals")) == goals
+        assert codec.loads(Goals, ledger.fact("goals")) == goals
 
 
 def test_a_study_with_one_objective_refuses_further_objectives(run, tmp_path: Path) -> None:

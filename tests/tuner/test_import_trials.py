@@ -182,7 +182,7 @@ def test_merging_prefers_conclusive_trials_and_queues_open_trials(tmp_path: Path
     plan = read(one).trials[0].plan
     with Ledger.open(one) as ledger, Ledger.open(two, create=True) as other:
         for name in ("request", "situation"):
-            other.set_study(name, ledger.study(name))
+            other.set_fact(name, ledger.fact(name))
         row = ledger.trials()[0]
         other.enqueue(row.key, row.plan_json, "far")
         lost = Measurement(plan_id=plan.id, kind=Kind.REAL, outcome=Outcome.CANCELLED)

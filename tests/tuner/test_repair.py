@@ -128,7 +128,7 @@ def test_a_repaired_study_can_be_continued(tmp_path: Path) -> None:
 
 def test_a_lost_request_can_be_given_again(study: Path, tmp_path: Path) -> None:
     with Ledger.open(study) as ledger:
-        given = codec.loads(Request, ledger.study("request") or "")
+        given = codec.loads(Request, ledger.fact("request") or "")
     with pytest.raises(InputError, match="still contains its request; leave out --request"):
         repair(study, tmp_path / "new", given)
     edit(study, "DELETE FROM study")
@@ -138,7 +138,7 @@ def test_a_lost_request_can_be_given_again(study: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
     assert repair(study, tmp_path / "new", given).kept == TRIALS + 1
     with Ledger.open(tmp_path / "new") as ledger:
-        assert codec.loads(Request, ledger.study("request") or "") == given
+        assert codec.loads(Request, ledger.fact("request") or "") == given
 
 
 def test_a_study_beyond_repair_is_refused_in_one_line(study: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from accuracy.test_sweep import OTHER_FILES, run
 from report.samples import rendered
 
 from strategist.accuracy.case import Case
-from strategist.accuracy.sweep import grouped, priced_by
+from strategist.accuracy.sweep import priced_by, sweeps_by_name
 from strategist.api.documents import schema_of
 from strategist.cli.main import main
 from strategist.contract import codec
@@ -34,11 +34,11 @@ def cases() -> list[Case]:
 
 
 def test_every_pair_of_sweeps_that_differ_in_one_property_is_searched(cases: list[Case]) -> None:
-    assert len(grouped(cases)) == 2
+    assert len(sweeps_by_name(cases)) == 2
     progress: list[str] = []
     found = transfer(cases, on_pair=lambda name, done, count: progress.append(f"{done} of {count}"))
     assert [item.start for item in found.transfers] == [*STARTS, *STARTS]
-    assert {(item.before, item.sweep) for item in found.transfers} == set(permutations(grouped(cases)))
+    assert {(item.before, item.sweep) for item in found.transfers} == set(permutations(sweeps_by_name(cases)))
     assert progress == ["1 of 2", "2 of 2"]
     assert {(item.changed, item.near) for item in found.transfers} == {("GPUs", True)}
     assert found.saved[0].pairs == 2
@@ -47,7 +47,7 @@ def test_every_pair_of_sweeps_that_differ_in_one_property_is_searched(cases: lis
 
 
 def test_trials_of_another_sweep_save_trials(cases: list[Case]) -> None:
-    found = transfer_search(STARTS[0], *(priced_by(NEUTRAL, own) for own in grouped(cases).values()))
+    found = transfer_search(STARTS[0], *(priced_by(NEUTRAL, own) for own in sweeps_by_name(cases).values()))
     assert len(found.searches) == len(SEEN_BEFORE)
     cold, handful, everything = (walk.trials for walk in found.searches)
     assert cold > handful

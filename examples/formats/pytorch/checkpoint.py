@@ -12,7 +12,7 @@ from torch.distributed.tensor import distribute_tensor
 
 from plan import LAYERS, PRECISION, SEED
 
-HUGGING_FACE = {  # each word of a parameter's name, as it is called there
+HUGGING_FACE = {  # words of parameter names, and Hugging Face's
     "embedding": "model.embed_tokens", "layers": "model.layers", "norm": "model.norm", "head": "lm_head",
     "attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm",
     "attention": "self_attn", "query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj",
@@ -24,32 +24,32 @@ HUGGING_FACE = {  # each word of a parameter's name, as it is called there
 def draw_weights(parameters):
     """First values that depend on SEED and a parameter's name, not on the layout: all plans begin with the same model."""
     for name, parameter in parameters.items():
-        whole = torch.ones(parameter.shape, device=parameter.device)
+        full = torch.ones(parameter.shape, device=parameter.device)
         deviation = 0.02 * (2 * LAYERS) ** -0.5 if name.endswith(("output.weight", "down.weight")) else 0.02  # as in GPT-2
-        if whole.dim() > 1:
-            count = max(1, 2**18 // whole.shape[1])  # rows that one seed draws
-            for block, rows in enumerate(whole.split(count)):
+        if full.dim() > 1:
+            count = max(1, 2**18 // full.shape[1])  # rows that one seed draws
+            for block, rows in enumerate(full.split(count)):
                 digest = hashlib.blake2b(f"{SEED}/{name}/{block}".encode(), digest_size=8).digest()
                 generator = torch.Generator(rows.device).manual_seed(int.from_bytes(digest, "big") >> 1)
-                values = torch.empty(count, whole.shape[1], device=rows.device).normal_(std=deviation, generator=generator)
+                values = torch.empty(count, full.shape[1], device=rows.device).normal_(std=deviation, generator=generator)
                 rows.copy_(values[: len(rows)])
-        parameter.copy_(distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None))
+        parameter.copy_(distribute_tensor(full, parameter.device_mesh, parameter.placements, src_data_rank=None))
 
 
 def hugging_face_state(parameters):
     """Parameters by their names in Hugging Face's files."""
-    theirs = {name: ".".join(HUGGING_FACE.get(word, word) for word in name.split(".")) for name in parameters}
-    return {theirs[name]: parameter.detach() for name, parameter in parameters.items()}
+    names = {name: ".".join(HUGGING_FACE.get(word, word) for word in name.split(".")) for name in parameters}
+    return {names[name]: parameter.detach() for name, parameter in parameters.items()}
 
 
 @torch.no_grad()
-def export_weights(folder, parameters, begun_with):
-    """Writes a folder of Hugging Face's in the type of computing, with the tokenizer of the one that the training began with."""
+def export_weights(folder, parameters, initial_folder):
+    """Writes a folder of Hugging Face's in the compute type, with the tokenizer of the initial one."""
     state = {name: values.to(getattr(torch, PRECISION)) for name, values in hugging_face_state(parameters).items()}
     dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(folder, save_distributed=True, enable_consolidation=True))
     if dist.get_rank() == 0:
         shutil.rmtree(Path(folder, "sharded"))
-        source = Path(begun_with or Path(__file__).parent)
+        source = Path(initial_folder or Path(__file__).parent)
         config = {**json.loads((source / "config.json").read_text()), "dtype": PRECISION}
         Path(folder, "config.json").write_text(json.dumps(config, indent=2))
         for pattern in ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "generation_config.json"):
@@ -58,7 +58,7 @@ def export_weights(folder, parameters, begun_with):
 
 
 def state_of(parameters, optimizer, counts):
-    """Everything that a checkpoint holds, by names that no layout changes: any plan of this model can resume from it."""
+    """The contents of a checkpoint, by names that do not depend on the layout: any plan of this model can resume from it."""
     state = {f"model.{name}": parameter.detach() for name, parameter in parameters.items()}
     for name, parameter in parameters.items():
         state |= {f"optimizer.{name}.{key}": value for key, value in optimizer.state.get(parameter, {}).items()}

@@ -28,7 +28,7 @@ CHECKPOINT_INTERVAL = 1000
 GLOBAL_BATCH = 16
 MESH = {'dp_shard': 2, 'tp': 2}
 
-# What the code of the other files does; for other values plan and export again.
+# Settings that determined the code of the other files; to change one, plan and export again.
 MODEL = "tiny"
 OPTIMIZER = "adamw"
 DP_SHARD = 2

@@ -26,15 +26,15 @@ from plan import (
 
 
 def apply_tensor_parallel(part, mesh):
-    """Matrices in pairs, the first cut by columns, the second by rows (arXiv 1909.08053)."""
-    between = Shard(1)  # activations between the pairs are cut by tokens (arXiv 2205.05198)
+    """The first matrix of each pair is sharded by columns, the second by rows (arXiv 1909.08053)."""
+    between = Shard(1)  # activations between the pairs are sharded by tokens (arXiv 2205.05198)
     styles = {"embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=between), "norm": SequenceParallel()}
     styles["head"] = ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False)
     parallelize_module(part, mesh, styles)
-    whole = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
+    gather_input = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
     for layer in part.layers.values():
         columns = ("attention.query", "attention.key", "attention.value", "feed_forward.gate", "feed_forward.up")
-        styles = {"attention": whole, "feed_forward": whole, **{name: ColwiseParallel() for name in columns}}
+        styles = {"attention": gather_input, "feed_forward": gather_input, **{name: ColwiseParallel() for name in columns}}
         styles |= {name: RowwiseParallel(output_layouts=between) for name in ("attention.output", "feed_forward.down")}
         styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
         parallelize_module(layer, mesh, styles)
@@ -46,10 +46,10 @@ def build(meshes, device):
         part = Decoder()
     apply_tensor_parallel(part, meshes["tp"])
     policy = MixedPrecisionPolicy(getattr(torch, PRECISION), getattr(torch, REDUCE_DTYPE))
-    how = {"mesh": meshes["dp_shard"], "mp_policy": policy}
+    fsdp = {"mesh": meshes["dp_shard"], "mp_policy": policy}
     for layer in part.layers.values():
-        fully_shard(layer, **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
-    fully_shard(part, **how, reshard_after_forward=RESHARD_ROOT)  # embedding, last norm and head (FSDP2, arXiv 2304.11277)
+        fully_shard(layer, **fsdp, reshard_after_forward=RESHARD_AFTER_FORWARD)
+    fully_shard(part, **fsdp, reshard_after_forward=RESHARD_ROOT)  # embedding, last norm and head (FSDP2, arXiv 2304.11277)
     return part.to_empty(device=device)
 
 
@@ -98,15 +98,15 @@ def main():
         dcp.load(hugging_face_state(parameters), storage_reader=dcp.HuggingFaceStorageReader(options.weights))
     optimizer = make_optimizer(parameters)
     counts = torch.zeros(2, dtype=torch.int64)  # steps and samples so far
-    whole = options.save.glob("step-*/.metadata") if options.save else ()
-    if begin := max((path.parent for path in whole), default=options.resume):
-        dcp.load(state_of(parameters, optimizer, counts), checkpoint_id=begin)
+    complete = options.save.glob("step-*/.metadata") if options.save else ()
+    if resume_from := max((path.parent for path in complete), default=options.resume):
+        dcp.load(state_of(parameters, optimizer, counts), checkpoint_id=resume_from)
     tokens = open_tokens(options.data, options.data_type) if options.data else None
-    own = MICRO_BATCH  # samples of this rank in a step
+    rank_samples = MICRO_BATCH  # samples of this rank in a step
     for step in range(int(counts[0]), options.steps):
         started = time.perf_counter()
-        first = int(counts[1]) + dist.get_rank() // TP * own % GLOBAL_BATCH
-        rows = torch.stack([sample(tokens, number) for number in range(first, first + own)]).to(device)
+        first = int(counts[1]) + dist.get_rank() // TP * rank_samples % GLOBAL_BATCH
+        rows = torch.stack([sample(tokens, number) for number in range(first, first + rank_samples)]).to(device)
         with loss_parallel():
             loss, norm = train_step(model, optimizer, rows[:, :-1], rows[:, 1:])
         counts += torch.tensor([1, GLOBAL_BATCH])

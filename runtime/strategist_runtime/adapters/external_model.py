@@ -37,7 +37,7 @@ class ExternalModel(ParallelizableModel):
     def __init__(self, model: Any, stack_name: str) -> None:
         super().__init__()
         self.model = model
-        self.arithmetic = nullcontext
+        self.forward_context = nullcontext
         self.stack_name = stack_name
         self.stage_spec = StageSpec(layers=range(len(self._stack())))
         self.shared = [owners for owners in _parameter_owners(model).values() if len(owners) > 1]
@@ -58,7 +58,7 @@ class ExternalModel(ParallelizableModel):
                 setattr(module, other, getattr(first, name))
 
     def forward(self, tokens: Tensor) -> Any:
-        with self.arithmetic():
+        with self.forward_context():
             return self.model(tokens)
 
     def called(self, name: str) -> str:

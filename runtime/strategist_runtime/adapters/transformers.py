@@ -20,7 +20,7 @@ from strategist_runtime.adapters.transformers_tensor import apply_tensor_paralle
 from strategist_runtime.compat.dtensor import copy_rows, local_part
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import StageSpec, plain_name, plain_names
-from strategist_runtime.model.lora import RowsOf
+from strategist_runtime.model.lora import ReadRows
 from strategist_runtime.model.router import AddAuxiliaryLoss
 from strategist_runtime.weights.hugging_face import TensorLocation
 from strategist_runtime.weights.seeded import deviation, random_rows
@@ -53,7 +53,7 @@ class CausalLM(ExternalModel):
         return self.model.get_input_embeddings()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        with self.arithmetic():
+        with self.forward_context():
             output = self.model(input_ids=tokens, use_cache=False)
             auxiliary = getattr(output, "aux_loss", None)
             return output.logits if auxiliary is None else AddAuxiliaryLoss.apply(output.logits, auxiliary * self.auxiliary_share)
@@ -107,7 +107,7 @@ class TransformersModelBuilder:
                     standard_deviation = deviation(name, parameter.shape[-1], plan.model) if adapter else self._deviation
                     _draw(parameter, local, offsets, f"{settings.seed}/{name}", standard_deviation)
 
-    def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
+    def rows_of(self, plan: Plan, settings: TrialSettings) -> ReadRows:
         """A function that reads or draws whole rows of a matrix."""
         if not settings.weights:
             return lambda name, columns, rows: random_rows(f"{settings.seed}/{name}", columns, self._deviation, rows)

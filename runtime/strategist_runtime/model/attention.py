@@ -25,7 +25,7 @@ class Attention(nn.Module):
 
     def __init__(self, shape: ModelShape, index: int) -> None:
         super().__init__()
-        self.head_size, self.windowed = shape.head_size, shape.window(index) > 0
+        self.head_size, self.has_window = shape.head_size, shape.window(index) > 0
         width, kv_width = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
         self.query = nn.Linear(shape.hidden_size, width, bias=shape.qkv_bias)
         self.key = nn.Linear(shape.hidden_size, kv_width, bias=shape.qkv_bias)
@@ -44,5 +44,5 @@ class Attention(nn.Module):
         if metadata.rotary is not None:
             query, key = metadata.rotary.rotate(query), metadata.rotary.rotate(key)
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-        mixed = self.core(query, key, value, metadata.windowed if self.windowed else metadata.mask)
+        mixed = self.core(query, key, value, metadata.window_mask if self.has_window else metadata.mask)
         return self.output(mixed.transpose(1, 2).flatten(2))

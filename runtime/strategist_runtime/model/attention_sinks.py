@@ -44,9 +44,9 @@ def _with_sink(query: Tensor, key: Tensor, value: Tensor, scores: Tensor) -> tup
     So fused kernels without support for sinks can be used; the output of the sink token itself is dropped.
     """
     rows, _, tokens, width = query.shape
-    wider = width + PADDING
-    query = query * (wider / width) ** 0.5  # kernels divide scores by the square root of the padded width
-    meeting = (scores * wider**0.5).to(query.dtype)[None, :, None, None].expand(rows, -1, tokens, 1)
-    query = F.pad(torch.cat((query, meeting), dim=-1), (0, PADDING - 1, 1, 0))
-    first = F.one_hot(torch.tensor(width, device=key.device), wider).to(key.dtype).expand(rows, key.shape[1], 1, -1)
-    return query, torch.cat((first, F.pad(key, (0, PADDING))), dim=2), F.pad(value, (0, PADDING, 1, 0))
+    padded_width = width + PADDING
+    query = query * (padded_width / width) ** 0.5  # kernels divide scores by the square root of the padded width
+    sink_query = (scores * padded_width**0.5).to(query.dtype)[None, :, None, None].expand(rows, -1, tokens, 1)
+    query = F.pad(torch.cat((query, sink_query), dim=-1), (0, PADDING - 1, 1, 0))
+    sink_key = F.one_hot(torch.tensor(width, device=key.device), padded_width).to(key.dtype).expand(rows, key.shape[1], 1, -1)
+    return query, torch.cat((sink_key, F.pad(key, (0, PADDING))), dim=2), F.pad(value, (0, PADDING, 1, 0))

@@ -34,17 +34,17 @@ class ChunkedLoss:
         a DTensor sharded by rows, and logits stay sharded; hidden states may be sharded by sequence.
         """
         mesh = weight.device_mesh if isinstance(weight, DTensor) else None
-        hidden, weight = _whole(hidden, mesh), local(weight)
+        hidden, weight = _gathered_hidden(hidden, mesh), local(weight)
         if torch.is_autocast_enabled(hidden.device.type):
             dtype = torch.get_autocast_dtype(hidden.device.type)
             hidden, weight = hidden.to(dtype), weight.to(dtype)
         trained = torch.is_grad_enabled()
         vocabulary = _Vocabulary(mesh=mesh, rows=len(weight))
-        loss: Tensor = _Fused.apply(hidden.flatten(0, 1), weight, targets.flatten(), self, vocabulary, trained)
+        loss: Tensor = _ChunkedLossFunction.apply(hidden.flatten(0, 1), weight, targets.flatten(), self, vocabulary, trained)
         return loss
 
 
-def _whole(hidden: Tensor, mesh: DeviceMesh | None) -> Tensor:
+def _gathered_hidden(hidden: Tensor, mesh: DeviceMesh | None) -> Tensor:
     """Hidden states of all tokens on each tensor-parallel rank; the gradient that leaves is the sum over ranks."""
     if mesh is None:
         return hidden
@@ -64,21 +64,21 @@ class _Vocabulary:
         """The loss of each token [N], of fp32 logits [N, rows], which become their gradients times ``factor``; 0 for ignored
         targets.
         """
-        counted, row = targets != IGNORED, targets - self._first
-        present = counted & (row >= 0) & (row < self.rows)
+        valid, row = targets != IGNORED, targets - self._first_row
+        is_local = valid & (row >= 0) & (row < self.rows)
         row = row.clamp(0, self.rows - 1).unsqueeze(1)
         largest = logits.amax(1, keepdim=True)
         self._reduce(largest, dist.ReduceOp.MAX)
         logits.sub_(largest)
-        found = logits.gather(1, row).squeeze(1) * present
-        sums = torch.stack((logits.exp_().sum(1), found))
+        target_logits = logits.gather(1, row).squeeze(1) * is_local
+        sums = torch.stack((logits.exp_().sum(1), target_logits))
         self._reduce(sums, dist.ReduceOp.SUM)
-        logits.mul_((counted * factor / sums[0]).unsqueeze(1))
-        logits.scatter_add_(1, row, (present * -factor).unsqueeze(1))
-        return (sums[0].log() - sums[1]) * counted
+        logits.mul_((valid * factor / sums[0]).unsqueeze(1))
+        logits.scatter_add_(1, row, (is_local * -factor).unsqueeze(1))
+        return (sums[0].log() - sums[1]) * valid
 
     @property
-    def _first(self) -> int:
+    def _first_row(self) -> int:
         return 0 if self.mesh is None else self.mesh.get_local_rank() * self.rows
 
     def _reduce(self, values: Tensor, operation: dist.ReduceOp.RedOpType) -> None:
@@ -86,40 +86,40 @@ class _Vocabulary:
             dist.all_reduce(values, operation, group=self.mesh.get_group())
 
 
-class _Fused(torch.autograd.Function):
+class _ChunkedLossFunction(torch.autograd.Function):
     @staticmethod
     def forward(
-        context: Any, hidden: Tensor, weight: Tensor, targets: Tensor, of: ChunkedLoss, vocabulary: _Vocabulary, trained: bool
+        context: Any, hidden: Tensor, weight: Tensor, targets: Tensor, sizes: ChunkedLoss, vocabulary: _Vocabulary, trained: bool
     ) -> Tensor:
-        """``trained``: gradients are needed; ``needs_input_grad`` is also true where gradients are turned off."""
-        for_hidden, for_weight = (needed and trained for needed in context.needs_input_grad[:2])
-        to_hidden = torch.empty_like(hidden) if for_hidden else None
-        to_weight: Tensor | None = None
-        several = len(hidden) > of.chunk_tokens
+        """``trained``: the caller enabled gradients; ``needs_input_grad`` is also true where gradients are turned off."""
+        needs_hidden, needs_weight = (needed and trained for needed in context.needs_input_grad[:2])
+        hidden_gradient = torch.empty_like(hidden) if needs_hidden else None
+        weight_gradient: Tensor | None = None
+        several_chunks = len(hidden) > sizes.chunk_tokens
         loss = torch.zeros((), device=hidden.device)
         with torch.autocast(hidden.device.type, enabled=False):
-            for first in range(0, len(hidden), of.chunk_tokens):
-                rows = slice(first, first + of.chunk_tokens)
+            for begin in range(0, len(hidden), sizes.chunk_tokens):
+                rows = slice(begin, begin + sizes.chunk_tokens)
                 logits = F.linear(hidden[rows], weight).float()
-                loss += vocabulary.cross_entropy(logits, targets[rows], of.scale / of.divisor).sum() / of.divisor
-                if not (for_hidden or for_weight):
+                loss += vocabulary.cross_entropy(logits, targets[rows], sizes.scale / sizes.divisor).sum() / sizes.divisor
+                if not (needs_hidden or needs_weight):
                     continue
                 gradient = logits.to(hidden.dtype)
                 del logits
-                if to_hidden is not None:
-                    torch.mm(gradient, weight, out=to_hidden[rows])
-                if for_weight:
-                    share = gradient.t() @ hidden[rows]
-                    if to_weight is None:
-                        to_weight = share.float() if several else share
+                if hidden_gradient is not None:
+                    torch.mm(gradient, weight, out=hidden_gradient[rows])
+                if needs_weight:
+                    chunk_gradient = gradient.t() @ hidden[rows]
+                    if weight_gradient is None:
+                        weight_gradient = chunk_gradient.float() if several_chunks else chunk_gradient
                     else:
-                        to_weight += share
-                    del share
+                        weight_gradient += chunk_gradient
+                    del chunk_gradient
                 del gradient
-        context.save_for_backward(to_hidden, None if to_weight is None else to_weight.to(weight.dtype))
+        context.save_for_backward(hidden_gradient, None if weight_gradient is None else weight_gradient.to(weight.dtype))
         return loss
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None, None]:
-        to_hidden, to_weight = (None if found is None else found * gradient.to(found.dtype) for found in context.saved_tensors)
-        return to_hidden, to_weight, None, None, None, None
+        hidden, weight = (None if saved is None else saved * gradient.to(saved.dtype) for saved in context.saved_tensors)
+        return hidden, weight, None, None, None, None

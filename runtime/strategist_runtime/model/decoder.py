@@ -45,7 +45,7 @@ class ParallelizableModel(nn.Module):
     stage_spec: StageSpec
     layers: NumberedLayers
     embedding: nn.Module | None
-    arithmetic: Callable[[], AbstractContextManager[None]]
+    forward_context: Callable[[], AbstractContextManager[None]]
 
     def tie(self) -> None:
         """Ties shared parameters again; to be called after each operation that replaces parameters."""
@@ -57,8 +57,8 @@ class Decoder(ParallelizableModel):
     output is hidden states [B, T, H].
 
     Build it on the meta device; ``metadata_builder`` is set together with the weights. Parameter names are those of the whole
-    model. ``arithmetic`` returns the context of the forward pass; ``around`` the context of one layer, given its number, module
-    and metadata. ``chunked_loss`` computes the loss of hidden states, the head's weight and targets.
+    model. ``forward_context`` returns the context of the forward pass; ``layer_context`` the context of one layer, given its
+    number, module and metadata. ``chunked_loss`` computes the loss of hidden states, the head's weight and targets.
     """
 
     metadata_builder: MetadataBuilder
@@ -68,13 +68,13 @@ class Decoder(ParallelizableModel):
         super().__init__()
         self.stage_spec = stage_spec or StageSpec(layers=range(shape.layers))
         self.tied = shape.tied_embeddings
-        self.arithmetic = nullcontext
-        self.around: Callable[[int, nn.Module, AttentionMetadata], AbstractContextManager[None]] = no_layer_context
+        self.forward_context = nullcontext
+        self.layer_context: Callable[[int, nn.Module, AttentionMetadata], AbstractContextManager[None]] = no_layer_context
         self.embedding: nn.Embedding | None = (
             nn.Embedding(shape.vocab_size, shape.hidden_size) if self.stage_spec.embedding else None
         )
-        learned = shape.learned_positions if self.stage_spec.embedding else 0
-        self.positions = nn.Embedding(learned, shape.hidden_size) if learned else None
+        position_count = shape.learned_positions if self.stage_spec.embedding else 0
+        self.positions = nn.Embedding(position_count, shape.hidden_size) if position_count else None
         self.layers: nn.ModuleDict = nn.ModuleDict({str(index): Layer(shape, index) for index in self.stage_spec.layers})
         self.norm = norm_of(shape) if self.stage_spec.head else None
         self.head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False) if self.stage_spec.head else None
@@ -93,14 +93,14 @@ class Decoder(ParallelizableModel):
         """``documents``, ``order`` and ``targets`` are the fields of ``Batch`` for these rows. With targets, the output of a part
         with the head is the loss.
         """
-        metadata = self.metadata_builder.of(documents, order)
-        with self.arithmetic():
+        metadata = self.metadata_builder.build(documents, order)
+        with self.forward_context():
             if self.embedding is not None:
                 x = self.embedding(x)
             if self.positions is not None:
                 x = x + self.positions(torch.atleast_2d(metadata.positions))
             for number, layer in zip(self.stage_spec.layers, self.layers.values(), strict=True):
-                with self.around(number, layer, metadata):
+                with self.layer_context(number, layer, metadata):
                     x = layer(x, metadata)
             if self.norm is None or self.head is None:
                 return x
@@ -108,7 +108,7 @@ class Decoder(ParallelizableModel):
             return self.head(hidden) if targets is None else self.chunked_loss(hidden, self.head.weight, targets)
 
 
-def no_layer_context(_number: int, _layer: nn.Module, _scene: AttentionMetadata) -> AbstractContextManager[None]:
+def no_layer_context(_number: int, _layer: nn.Module, _metadata: AttentionMetadata) -> AbstractContextManager[None]:
     """The default context of a layer: none."""
     return nullcontext()
 
@@ -123,7 +123,7 @@ def plain_names(parts: Iterable[nn.Module]) -> Iterator[tuple[str, nn.Parameter]
 def balance_biases(parts: Iterable[nn.Module], shape: ModelShape) -> Iterator[tuple[str, Tensor]]:
     """The routers' balance biases: buffers that belong to a model's weights, by their plain names."""
     if shape.moe is not None and shape.moe.router_balance_bias:
-        for name, buffer in (named for part in parts for named in part.named_buffers()):
+        for name, buffer in (item for part in parts for item in part.named_buffers()):
             if name.endswith("router.balance_bias"):
                 yield plain_name(name), buffer
 
@@ -135,5 +135,5 @@ def plain_name(name: str) -> str:
 
 def unwrapped(module: nn.Module) -> nn.Module:
     """The module without its activation checkpointing wrapper."""
-    inside: nn.Module = getattr(module, "_checkpoint_wrapped_module", module)
-    return inside
+    inner: nn.Module = getattr(module, "_checkpoint_wrapped_module", module)
+    return inner

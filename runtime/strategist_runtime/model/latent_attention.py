@@ -41,21 +41,21 @@ class LatentAttention(nn.Module):
 
     def forward(self, x: Tensor, metadata: AttentionMetadata) -> Tensor:
         sizes = self.sizes
-        head = sizes.nope_head_size + sizes.rope_head_size
+        head_size = sizes.nope_head_size + sizes.rope_head_size
         if self.query_down is None or self.query_norm is None:
             query = self.query(x)
         else:
             query = self.query(self.query_norm(self.query_down(x)))
-        plain, rotated = query.unflatten(-1, (-1, head)).split((sizes.nope_head_size, sizes.rope_head_size), dim=-1)
+        nope, rope = query.unflatten(-1, (-1, head_size)).split((sizes.nope_head_size, sizes.rope_head_size), dim=-1)
         assert metadata.rotary is not None
-        query = torch.cat((plain, metadata.rotary.rotate(rotated)), dim=-1) * self.correction  # [B, T, N, D]
+        query = torch.cat((nope, metadata.rotary.rotate(rope)), dim=-1) * self.correction  # [B, T, N, D]
 
-        latent, shared = self.latent(x).split((sizes.key_value_rank, sizes.rope_head_size), dim=-1)
-        unfolded = self.key_value(self.latent_norm(latent)).unflatten(-1, (-1, sizes.nope_head_size + sizes.value_head_size))
-        plain, value = unfolded.split((sizes.nope_head_size, sizes.value_head_size), dim=-1)
-        rotated = metadata.rotary.rotate(local_share(shared).unsqueeze(-2))
-        key = torch.cat((plain, rotated.expand(*plain.shape[:-1], -1)), dim=-1)
+        latent, shared_rope = self.latent(x).split((sizes.key_value_rank, sizes.rope_head_size), dim=-1)
+        key_value = self.key_value(self.latent_norm(latent)).unflatten(-1, (-1, sizes.nope_head_size + sizes.value_head_size))
+        nope, value = key_value.split((sizes.nope_head_size, sizes.value_head_size), dim=-1)
+        rope = metadata.rotary.rotate(local_share(shared_rope).unsqueeze(-2))
+        key = torch.cat((nope, rope.expand(*nope.shape[:-1], -1)), dim=-1)
 
-        value = F.pad(value, (0, head - sizes.value_head_size))  # the fused kernels need values as wide as keys
+        value = F.pad(value, (0, head_size - sizes.value_head_size))  # the fused kernels need values as wide as keys
         mixed = self.core(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), metadata.mask)
         return self.output(mixed[..., : sizes.value_head_size].transpose(1, 2).flatten(2))

@@ -38,7 +38,7 @@ class Loss:
             if self.chunked and isinstance(module, Decoder):
                 module.chunked_loss = _LossModule(self)
 
-    def of_hidden(self, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    def from_hidden(self, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         """The loss of hidden states [B, T, H] and the head's weight [V, H], chunk by chunk."""
         divisor = targets.numel() * self.micro_batches if self.tokens is None else self.tokens
         scale = 1.0 if self.scale is None else self.scale.value
@@ -52,7 +52,7 @@ class Loss:
             loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()) / self.micro_batches
         else:
             loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum") / self.tokens
-        return loss if self.scale is None else self.scale.applied(loss)
+        return loss if self.scale is None else self.scale.scale_gradients(loss)
 
     def context(self) -> AbstractContextManager[None]:
         """Context of forward and backward passes; with loss parallelism logits stay sharded over tp through the loss."""
@@ -67,4 +67,4 @@ class _LossModule(nn.Module):
         self.loss = loss
 
     def forward(self, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-        return self.loss.of_hidden(hidden, weight, targets)
+        return self.loss.from_hidden(hidden, weight, targets)

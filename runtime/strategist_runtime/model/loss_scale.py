@@ -26,9 +26,9 @@ class LossScale:
         self.value = INITIAL
         self.good_steps = 0
 
-    def applied(self, loss: Tensor) -> Tensor:
+    def scale_gradients(self, loss: Tensor) -> Tensor:
         """The loss with its value unchanged and its gradients scaled."""
-        scaled: Tensor = _Scaled.apply(loss, self.value)
+        scaled: Tensor = _ScaledGradient.apply(loss, self.value)
         return scaled
 
     def update(self, grad_norm: float) -> bool:
@@ -40,12 +40,12 @@ class LossScale:
             if self.good_steps == GROWTH_STEPS:
                 self.value, self.good_steps = self.value * GROWTH, 0
             return False
-        spare = self.value > MIN_SCALE
+        can_shrink = self.value > MIN_SCALE
         self.value, self.good_steps = max(self.value * BACKOFF, MIN_SCALE), 0
-        return spare
+        return can_shrink
 
 
-class _Scaled(torch.autograd.Function):
+class _ScaledGradient(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, loss: Tensor, factor: float) -> Tensor:
         context.factor = factor

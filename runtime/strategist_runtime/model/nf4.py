@@ -39,8 +39,8 @@ def quantise(weight: Tensor) -> dict[str, Tensor]:
     step = (high - low) / 255
     constants = ((largest - low) / step.clamp_min(torch.finfo(torch.float32).tiny)).round().to(torch.uint8)
     levels = torch.tensor(LEVELS, device=weight.device)
-    share = (blocks / largest.clamp_min(torch.finfo(torch.float32).tiny)[..., None]).flatten(-2)
-    codes = torch.bucketize(share, (levels[1:] + levels[:-1]) / 2).to(torch.uint8)
+    relative = (blocks / largest.clamp_min(torch.finfo(torch.float32).tiny)[..., None]).flatten(-2)
+    codes = torch.bucketize(relative, (levels[1:] + levels[:-1]) / 2).to(torch.uint8)
     return {
         "codes": codes[..., 0::2] << 4 | codes[..., 1::2],
         "constants": constants,
@@ -50,12 +50,12 @@ def quantise(weight: Tensor) -> dict[str, Tensor]:
 
 def dequantise(codes: Tensor, constants: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
     """The matrix [R, C] in ``dtype``; also for a shard of columns, if it consists of whole blocks."""
-    at_once = codes.is_cuda and not torch.compiler.is_compiling()  # a compiler makes the table a constant of the graph
-    pairs = torch.tensor(BYTE_VALUES, pin_memory=at_once)  # a copy from unpinned memory would wait for the device
+    can_pin = codes.is_cuda and not torch.compiler.is_compiling()  # a compiler makes the table a constant of the graph
+    level_pairs = torch.tensor(BYTE_VALUES, pin_memory=can_pin)  # a copy from unpinned memory would wait for the device
     low, step = rows.view(torch.float32).unbind(-1)
     largest = low[:, None] + step[:, None] * constants
-    shares = F.embedding(codes.int(), pairs.to(codes.device, non_blocking=True)).flatten(-2).unflatten(-1, (-1, BLOCK_SIZE))
-    return (shares * largest[..., None]).flatten(-2).to(dtype)
+    relative = F.embedding(codes.int(), level_pairs.to(codes.device, non_blocking=True)).flatten(-2).unflatten(-1, (-1, BLOCK_SIZE))
+    return (relative * largest[..., None]).flatten(-2).to(dtype)
 
 
 class FrozenLinear(torch.autograd.Function):

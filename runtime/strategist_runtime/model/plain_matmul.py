@@ -10,5 +10,5 @@ def local_parameter(parameter: Tensor) -> Tensor:
     """
     if not isinstance(parameter, DTensor):
         return parameter
-    shares = [Partial() if isinstance(placement, Replicate) else placement for placement in parameter.placements]
-    return parameter.to_local(grad_placements=shares)
+    grad_placements = [Partial() if isinstance(placement, Replicate) else placement for placement in parameter.placements]
+    return parameter.to_local(grad_placements=grad_placements)

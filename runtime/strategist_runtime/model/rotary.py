@@ -34,15 +34,15 @@ class Rotary:
 
     def at(self, positions: Tensor) -> "Rotary":
         """The tables of the tokens at ``positions``, [T] or [B, T]."""
-        there = copy(self)
-        there.cos, there.sin = self.cos[positions], self.sin[positions]
-        return there
+        selected = copy(self)
+        selected.cos, selected.sin = self.cos[positions], self.sin[positions]
+        return selected
 
-    def on(self, device: torch.device) -> "Rotary":
-        """Moves the tables to a device, in place."""
-        there = copy(self)
-        there.cos, there.sin = self.cos.to(device), self.sin.to(device)
-        return there
+    def to(self, device: torch.device) -> "Rotary":
+        """The same tables on a device."""
+        moved = copy(self)
+        moved.cos, moved.sin = self.cos.to(device), self.sin.to(device)
+        return moved
 
     def rotate(self, x: Tensor) -> Tensor:
         """``x`` [B, T, N, D] with each pair rotated by the angle of its position. Interleaved pairs are returned as halves;
@@ -87,27 +87,27 @@ def _magnitude(scaling: RopeScaling | None) -> float:
     return _yarn_magnitude(scaling.factor)
 
 
-def _scaled_frequencies(frequencies: Tensor, size: int, theta: float, scaling: RopeScaling) -> Tensor:
+def _scaled_frequencies(frequencies: Tensor, head_size: int, theta: float, scaling: RopeScaling) -> Tensor:
     """Scaled frequencies [D/2]: high ones, with many turns over the original positions, stay; low ones are divided by the
     factor; those between are interpolated.
     """
-    slow = frequencies / scaling.factor
+    scaled = frequencies / scaling.factor
     if scaling.kind == "llama3":
         turns = scaling.original_positions * frequencies / (2 * math.pi)
-        kept = (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency)
+        ramp = (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency)
     elif scaling.kind == "yarn":
-        first, last = (_dimension(turns, size, theta, scaling) for turns in (scaling.fast_turns, scaling.slow_turns))
+        first, last = (_dimension(turns, head_size, theta, scaling) for turns in (scaling.fast_turns, scaling.slow_turns))
         if scaling.whole_bounds:
             first, last = math.floor(first), math.ceil(last)
-        first, last = max(first, 0), min(last, size - 1)
-        places = torch.arange(size // 2, device=frequencies.device, dtype=torch.float32)
-        kept = 1 - (places - first) / max(last - first, 1e-3)
+        first, last = max(first, 0), min(last, head_size - 1)
+        pairs = torch.arange(head_size // 2, device=frequencies.device, dtype=torch.float32)
+        ramp = 1 - (pairs - first) / max(last - first, 1e-3)
     else:
-        return slow
-    kept = kept.clamp(0, 1)
-    return slow * (1 - kept) + frequencies * kept
+        return scaled
+    ramp = ramp.clamp(0, 1)
+    return scaled * (1 - ramp) + frequencies * ramp
 
 
-def _dimension(turns: float, size: int, theta: float, scaling: RopeScaling) -> float:
+def _dimension(turns: float, head_size: int, theta: float, scaling: RopeScaling) -> float:
     """The (fractional) pair that makes ``turns`` turns over the original positions (arXiv 2309.00071, section 3.2)."""
-    return size * math.log(scaling.original_positions / (turns * 2 * math.pi)) / (2 * math.log(theta))
+    return head_size * math.log(scaling.original_positions / (turns * 2 * math.pi)) / (2 * math.log(theta))

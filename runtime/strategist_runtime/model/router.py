@@ -60,37 +60,37 @@ class Router(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             bias = None if self.bias is None else local_parameter(self.bias).float()
             logits = F.linear(x.float(), local_parameter(self.weight).float(), bias)
-        learns = torch.is_grad_enabled()  # evaluation does not count towards the load
+        counts_load = torch.is_grad_enabled()  # evaluation does not count towards the load
         scores = logits.sigmoid() if self.moe.router_score == "sigmoid" else logits.softmax(-1)
         with torch.no_grad():
-            experts = self._chosen(scores + self.balance_bias)
-            visits = torch.zeros_like(scores).scatter_(-1, experts, 1.0)
-            counts = visits.sum((0, 1))
-            if learns:
+            experts = self._choose_experts(scores + self.balance_bias)
+            chosen = torch.zeros_like(scores).scatter_(-1, experts, 1.0)
+            counts = chosen.sum((0, 1))
+            if counts_load:
                 self.load += counts
         weights = scores.gather(-1, experts)
         if self.moe.router_normalised:
             weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
         if self.balance_loss:
-            loss = self._unbalance(scores, visits) * self.balance_loss
-            weights = AddAuxiliaryLoss.apply(weights, loss if self.loss_scale is None else self.loss_scale.applied(loss))
+            loss = self._auxiliary_loss(scores, chosen) * self.balance_loss
+            weights = AddAuxiliaryLoss.apply(weights, loss if self.loss_scale is None else self.loss_scale.scale_gradients(loss))
         return Routing(experts=experts.flatten(0, 1), weights=weights.flatten(0, 1) * self.moe.routed_scale, counts=counts.long())
 
-    def hold_balance_on(self, device: torch.device) -> None:
+    def move_balance_to(self, device: torch.device) -> None:
         """Moves ``balance_bias`` and ``load`` to ``device``, wherever the parameters are."""
         self.balance_bias, self.load = self.balance_bias.to(device), self.load.to(device)
 
-    def _chosen(self, scores: Tensor) -> Tensor:
+    def _choose_experts(self, scores: Tensor) -> Tensor:
         """The best K experts, [B, T, K], of the best groups."""
         if self.moe.router_groups > 1:
             grouped = scores.unflatten(-1, (self.moe.router_groups, -1))
-            best = grouped.topk(min(GROUP_SCORE_EXPERTS, grouped.shape[-1]), dim=-1).values.sum(-1)
-            kept = best.topk(self.moe.router_groups_per_token, dim=-1, sorted=False).indices
-            barred = torch.ones_like(best, dtype=torch.bool).scatter_(-1, kept, False)
-            scores = grouped.masked_fill(barred[..., None], -torch.inf).flatten(-2)
+            group_scores = grouped.topk(min(GROUP_SCORE_EXPERTS, grouped.shape[-1]), dim=-1).values.sum(-1)
+            best_groups = group_scores.topk(self.moe.router_groups_per_token, dim=-1, sorted=False).indices
+            excluded = torch.ones_like(group_scores, dtype=torch.bool).scatter_(-1, best_groups, False)
+            scores = grouped.masked_fill(excluded[..., None], -torch.inf).flatten(-2)
         return scores.topk(self.moe.experts_per_token, dim=-1, sorted=False).indices
 
-    def _unbalance(self, scores: Tensor, visits: Tensor) -> Tensor:
+    def _auxiliary_loss(self, scores: Tensor, chosen: Tensor) -> Tensor:
         """The auxiliary loss of arXiv 2412.19437, equations 17 to 20, mean over sequences; 1 if all experts have equal load.
 
         It is computed per sequence, so that it does not depend on how sequences are distributed over ranks and micro-batches. If
@@ -99,13 +99,13 @@ class Router(nn.Module):
         """
         with torch.no_grad():
             tokens = scores.shape[1]
-            visited = visits.sum(1)
+            loads = chosen.sum(1)
             for group in self.sequence_groups:
-                dist.all_reduce(visited, group=group)
+                dist.all_reduce(loads, group=group)
                 tokens *= group.size()
-            shares = visited * (self.moe.experts / (self.moe.experts_per_token * tokens))
-        likely = (scores / scores.sum(-1, keepdim=True)).mean(1)
-        return (shares * likely).sum(-1).mean()
+            load_shares = loads * (self.moe.experts / (self.moe.experts_per_token * tokens))
+        probabilities = (scores / scores.sum(-1, keepdim=True)).mean(1)
+        return (load_shares * probabilities).sum(-1).mean()
 
 
 class AddAuxiliaryLoss(torch.autograd.Function):

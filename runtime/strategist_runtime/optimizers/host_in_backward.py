@@ -38,7 +38,7 @@ class HostInBackward(InBackward):
             for update in updates:
                 update.result()
         for part in self.hosts:
-            part.up.join()
+            part.device_stream.join()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.finish()

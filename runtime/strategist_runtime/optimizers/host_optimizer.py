@@ -12,15 +12,15 @@ from torch import nn
 
 from strategist_runtime.compat.dtensor import alias_of, host_copy, local, local_part, update_alias, version_of, with_local
 from strategist_runtime.optimizers.combined import Named
-from strategist_runtime.parallel.copy_streams import Copy, Lane
+from strategist_runtime.parallel.copy_streams import Copy, CopyStream
 
 
 class HostOptimizer(torch.optim.Optimizer):
     """An optimizer whose groups have the device's parameters and whose states are those of ``inner``, which updates their twins on
     the host.
 
-    A gradient is copied as soon as it is reduced, during the backward pass; the device's copy stays for the norm. ``lanes`` are
-    the copy streams to the host and back, possibly shared. ``parameters_on_host``: FSDP2 keeps the parameters in host memory
+    A gradient is copied as soon as it is reduced, during the backward pass; the device's copy stays for the norm. ``copy_streams``
+    are those to the host and back, possibly shared. ``parameters_on_host``: FSDP2 keeps the parameters in host memory
     already; their twins then share that memory.
     """
 
@@ -30,11 +30,11 @@ class HostOptimizer(torch.optim.Optimizer):
         make: Callable[[Sequence[Named]], torch.optim.Optimizer],
         *,
         pinned: bool,
-        lanes: tuple[Lane, Lane] | None = None,
+        copy_streams: tuple[CopyStream, CopyStream] | None = None,
         parameters_on_host: bool = False,
     ) -> None:
         device = local(named_parameters[0][1]).device
-        self.down, self.up = lanes or (Lane(device), Lane(device))
+        self.host_stream, self.device_stream = copy_streams or (CopyStream(device), CopyStream(device))
         self.parameters_on_host = parameters_on_host
         twin = alias_of if parameters_on_host else partial(host_copy, pinned=pinned and device.type == "cuda")
         self.twins = {parameter: twin(parameter) for _, parameter in named_parameters}
@@ -71,7 +71,7 @@ class HostOptimizer(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         assert closure is None
         self.update()
-        self.up.join()
+        self.device_stream.join()
 
     @torch.no_grad()
     def update(self) -> None:
@@ -83,7 +83,7 @@ class HostOptimizer(torch.optim.Optimizer):
         self.inner.step()
         for parameter, twin in self.twins.items():
             if not self.parameters_on_host:
-                self.up.onto(local(parameter), local(twin))
+                self.device_stream.copy_into(local(parameter), local(twin))
             self.state[parameter] = self.inner.state[twin]
             self.changes[parameter] = version_of(local_part(parameter)[0])
 
@@ -115,10 +115,10 @@ class HostOptimizer(torch.optim.Optimizer):
         """Starts the copy of a gradient to the host."""
         assert parameter.grad is not None
         if self.parameters_on_host:
-            self.copies[parameter] = self.down.there(local(parameter.grad))
+            self.copies[parameter] = self.host_stream.host_tensor(local(parameter.grad))
             return
-        copy = self.down.to_host(local(parameter.grad), self.buffers.get(parameter))
-        if copy.apart:
+        copy = self.host_stream.to_host(local(parameter.grad), self.buffers.get(parameter))
+        if copy.owns_memory:
             self.buffers[parameter] = copy.tensor
         self.copies[parameter] = copy
 

@@ -23,7 +23,7 @@ from strategist_runtime.optimizers.host_optimizer import HostOptimizer
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.optimizers.muon import Muon
 from strategist_runtime.parallel.comm_hooks import comm_hook
-from strategist_runtime.parallel.copy_streams import Lane
+from strategist_runtime.parallel.copy_streams import CopyStream
 
 WEIGHT_DECAY = 0.01
 """Default of torch.optim.AdamW; SGD has none."""
@@ -87,7 +87,13 @@ def _in_backward(trained: Sequence[Named], make: Callable[[Sequence[Named]], tor
         return InBackward([make([pair]) for pair in trained], copies=heads)
     first = trained[0][1]
     device = torch.device(first.device_mesh.device_type) if isinstance(first, DTensor) else first.device
-    host = partial(HostOptimizer, make=make, pinned=pinned, lanes=(Lane(device), Lane(device)), parameters_on_host=offload == "all")
+    host = partial(
+        HostOptimizer,
+        make=make,
+        pinned=pinned,
+        copy_streams=(CopyStream(device), CopyStream(device)),
+        parameters_on_host=offload == "all",
+    )
     return HostInBackward([host([pair]) for pair in trained], copies=heads)
 
 

@@ -8,7 +8,6 @@ that autograd saves.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -21,7 +20,7 @@ from strategist_runtime.compat.device import has_values
 from strategist_runtime.compat.dtensor import local, shard_like, version_of, wait_for_local
 from strategist_runtime.model.attention_metadata import AttentionMetadata
 from strategist_runtime.model.decoder import Decoder
-from strategist_runtime.parallel.copy_streams import Copy, CopyThrottle, Lane
+from strategist_runtime.parallel.copy_streams import Copy, CopyStream, CopyThrottle
 
 MIN_BYTES = {"cuda": 1 << 18, "cpu": 0}
 """Smallest tensor to offload, by device type: for smaller ones the launch of a copy takes longer than the copy."""
@@ -36,83 +35,84 @@ class OffloadedTensor:
     reference.
     """
 
-    def __init__(self, tensor: Tensor, away: Copy | None) -> None:
+    def __init__(self, tensor: Tensor, host_copy: Copy | None) -> None:
         self.source = StorageWeakRef(tensor.untyped_storage())  # while it exists, no other storage gets this address
-        self.here = tensor if away is None else None
-        self.away, self.back = away, None if away is not None else Copy(tensor=tensor)
+        self.host_copy, self.device_copy = host_copy, None if host_copy is not None else Copy(tensor=tensor)
 
-    def fetch(self, lane: Lane) -> None:
-        if self.back is None and self.away is not None:
-            self.back = lane.to_device(self.away)
+    def fetch(self, stream: CopyStream) -> None:
+        if self.device_copy is None and self.host_copy is not None:
+            self.device_copy = stream.to_device(self.host_copy)
 
     def on_device(self) -> Tensor:
-        assert self.back is not None
-        return self.back.on_device()
+        assert self.device_copy is not None
+        return self.device_copy.on_device()
 
 
 @dataclass(kw_only=True, eq=False)
 class OffloadBuffer:
     """The saved tensors of one layer in one forward pass.
 
-    ``before`` is the buffer of the previous layer, which backward runs next. ``stays``: tensors stay on the device, since the
-    layer is the last of the model and backward starts with it.
+    ``previous`` is the buffer of the previous layer, which backward runs next. With ``stays_on_device``
+    nothing is copied: the layer is the last of the model and backward starts with it.
     """
 
     owner: "OffloadBuffers"
-    before: "OffloadBuffer | None"
-    stays: bool
+    previous: "OffloadBuffer | None"
+    stays_on_device: bool
     layer: nn.Module
     metadata: AttentionMetadata
-    kept: "WeakValueDictionary[Any, OffloadedTensor]" = field(default_factory=WeakValueDictionary)
-    sent: torch.cuda.Event | None = None
-    begun: bool = False
+    tensors: "WeakValueDictionary[Any, OffloadedTensor]" = field(default_factory=WeakValueDictionary)
+    last_copy_done: torch.cuda.Event | None = None
+    backward_begun: bool = False
 
     def pack(self, tensor: Tensor) -> "Tensor | OffloadedActivation":
         """The pack hook: the object that autograd holds instead of a saved tensor."""
-        mine = wait_for_local(tensor)
+        local_tensor = wait_for_local(tensor)
         if (
-            (type(mine) not in PLAIN_TENSORS and has_values(mine))
-            or mine.device != self.owner.device
-            or mine.nbytes < MIN_BYTES[mine.device.type]
+            (type(local_tensor) not in PLAIN_TENSORS and has_values(local_tensor))
+            or local_tensor.device != self.owner.device
+            or local_tensor.nbytes < MIN_BYTES[local_tensor.device.type]
         ):
             return tensor
-        if self._stays_there(tensor, mine):
+        if self._is_excluded(tensor, local_tensor):
             return tensor
-        place = StorageWeakRef(mine.untyped_storage())
-        key = (place, mine.storage_offset(), mine.shape, mine.stride(), mine.dtype, version_of(tensor))
-        kept = self.kept.get(key)
-        if kept is None:
-            kept = self.kept[key] = OffloadedTensor(mine.detach(), None if self.stays else self.send(mine.detach()))
-        return OffloadedActivation(buffer=self, kept=kept, wrapped=shard_like(tensor))
+        storage = StorageWeakRef(local_tensor.untyped_storage())
+        view = (local_tensor.storage_offset(), local_tensor.shape, local_tensor.stride(), local_tensor.dtype)
+        key = (storage, *view, version_of(tensor))
+        saved = self.tensors.get(key)
+        if saved is None:
+            host_copy = None if self.stays_on_device else self.send(local_tensor.detach())
+            saved = self.tensors[key] = OffloadedTensor(local_tensor.detach(), host_copy)
+        return OffloadedActivation(buffer=self, saved=saved, rewrap=shard_like(tensor))
 
-    def begin(self) -> None:
+    def begin_backward(self) -> None:
         """Begins the layer's backward pass: fetches its tensors and those of the previous layer. Before that, the host waits
         until the device has finished all but the latest layer in backward, so that the activations of at most three layers
         are on the device.
         """
-        if not self.begun:
-            self.begun = True
-            self.owner.turns.begin()
+        if not self.backward_begun:
+            self.backward_begun = True
+            self.owner.throttle.begin()
             self.fetch()
-            if self.before is not None:
-                self.before.fetch()
+            if self.previous is not None:
+                self.previous.fetch()
 
     def fetch(self) -> None:
-        for kept in list(self.kept.values()):
-            kept.fetch(self.owner.incoming)
+        for tensor in list(self.tensors.values()):
+            tensor.fetch(self.owner.incoming)
 
     def send(self, tensor: Tensor) -> Copy:
         """Starts the copy to the host."""
-        into = torch.empty_like(tensor) if self.owner.outgoing.stream is None else None  # on CPU: separate memory, as on a device
-        copy = self.owner.outgoing.to_host(tensor, into)
-        self.sent = copy.done
+        target = torch.empty_like(tensor) if self.owner.outgoing.stream is None else None  # on CPU: separate memory, as on a device
+        copy = self.owner.outgoing.to_host(tensor, target)
+        self.last_copy_done = copy.done
         return copy
 
-    def _stays_there(self, tensor: Tensor, mine: Tensor) -> bool:
+    def _is_excluded(self, tensor: Tensor, local_tensor: Tensor) -> bool:
         """Whether the tensor stays on the device: weights, and tensors that all layers share."""
-        return _address(mine) in self._resident() or _is_cast_weight(tensor)
+        return _address(local_tensor) in self._excluded_addresses() or _is_cast_weight(tensor)
 
-    def _resident(self) -> set[int]:
+    def _excluded_addresses(self) -> set[int]:
         """Current addresses of the layer's parameters and buffers and of shared metadata; not cached, since FSDP2 gathers and
         frees parameters meanwhile.
         """
@@ -120,29 +120,29 @@ class OffloadBuffer:
         shared = [
             self.metadata.positions,
             self.metadata.mask,
-            self.metadata.windowed,
+            self.metadata.window_mask,
             *((rotary.cos, rotary.sin) if rotary else ()),
         ]
-        found = [tensor for tensor in shared if isinstance(tensor, Tensor)]
+        tensors = [tensor for tensor in shared if isinstance(tensor, Tensor)]
         for module in self.layer.modules():
-            found += [local(tensor) for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False))]
-        return {_address(tensor) for tensor in found} - {0}
+            tensors += [local(tensor) for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False))]
+        return {_address(tensor) for tensor in tensors} - {0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class OffloadedActivation:
-    """The object that autograd holds for an offloaded tensor; ``wrapped`` turns the local shard into the kind of tensor that was
+    """The object that autograd holds for an offloaded tensor; ``rewrap`` turns the local shard into the kind of tensor that was
     saved.
     """
 
     buffer: OffloadBuffer
-    kept: OffloadedTensor
-    wrapped: Any
+    saved: OffloadedTensor
+    rewrap: Any
 
     def unpack(self) -> Tensor:
-        self.buffer.begin()
-        self.kept.fetch(self.buffer.owner.incoming)
-        tensor: Tensor = self.wrapped(self.kept.on_device())
+        self.buffer.begin_backward()
+        self.saved.fetch(self.buffer.owner.incoming)
+        tensor: Tensor = self.rewrap(self.saved.on_device())
         return tensor
 
 
@@ -156,21 +156,23 @@ class OffloadBuffers:
 
     def __init__(self, model: Decoder, device: torch.device) -> None:
         self.device = device
-        self.outgoing, self.incoming = Lane(device), Lane(device)
-        self.last = max(model.stage_spec.layers, default=-1) if model.stage_spec.head else -1
-        self.first = min(model.stage_spec.layers, default=-1)
+        self.outgoing, self.incoming = CopyStream(device), CopyStream(device)
+        self.last_layer = max(model.stage_spec.layers, default=-1) if model.stage_spec.head else -1
+        self.first_layer = min(model.stage_spec.layers, default=-1)
         self.current: OffloadBuffer | None = None
-        self.turns = CopyThrottle(device)
+        self.throttle = CopyThrottle(device)
 
     @contextmanager
-    def around(self, number: int, layer: nn.Module, metadata: AttentionMetadata) -> Iterator[None]:
+    def layer_context(self, index: int, layer: nn.Module, metadata: AttentionMetadata) -> Iterator[None]:
         """Context of one layer's forward pass. The host first waits until the layer two before this one has been copied to the
         host.
         """
-        before = None if number == self.first else self.current
-        if before is not None and before.before is not None and before.before.sent is not None:
-            before.before.sent.synchronize()
-        self.current = buffer = OffloadBuffer(owner=self, before=before, stays=number == self.last, layer=layer, metadata=metadata)
+        previous = None if index == self.first_layer else self.current
+        if previous is not None and previous.previous is not None and previous.previous.last_copy_done is not None:
+            previous.previous.last_copy_done.synchronize()
+        self.current = buffer = OffloadBuffer(
+            owner=self, previous=previous, stays_on_device=index == self.last_layer, layer=layer, metadata=metadata
+        )
         with saved_tensors_hooks(buffer.pack, unpack):
             yield
 
@@ -182,7 +184,7 @@ class OffloadBuffers:
 
 def offload_activations(model: Decoder, buffers: OffloadBuffers) -> None:
     """Makes the layers of ``model`` store what autograd saves on the host."""
-    model.around = partial(OffloadBuffers.around, buffers)
+    model.layer_context = buffers.layer_context
 
 
 def _address(tensor: Tensor) -> int:

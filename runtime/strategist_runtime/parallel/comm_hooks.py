@@ -29,17 +29,17 @@ def comm_hook(plan: Plan) -> Hook:
         return partial(
             powerSGD_hook, PowerSGDState(None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=UNCOMPRESSED_STEPS)
         )
-    return partial(_mean_in, reduce_dtype(plan) if kind == "none" else DTYPES[kind])
+    return partial(_average_in, reduce_dtype(plan) if kind == "none" else DTYPES[kind])
 
 
-def call(hook: Hook, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def run_hook(hook: Hook, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """The hook that DDP gets, with the real one as its state: DDP checks annotations, which partials lack."""
     return hook(bucket)
 
 
-def _mean_in(dtype: torch.dtype, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _average_in(dtype: torch.dtype, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """Averages a bucket over the ranks in ``dtype``; torch's own bf16 hook refuses builds without CUDA."""
     buffer = bucket.buffer()
-    sent = buffer.to(dtype).div_(dist.get_world_size())
-    work = dist.all_reduce(sent, async_op=True)
+    gradients = buffer.to(dtype).div_(dist.get_world_size())
+    work = dist.all_reduce(gradients, async_op=True)
     return work.get_future().then(lambda done: buffer.copy_(done.value()[0]))

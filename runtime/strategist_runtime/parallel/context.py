@@ -13,7 +13,7 @@ from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.model.decoder import Decoder
 
 
-class Context:
+class ContextParallel:
     """Context parallelism over ``mesh``: token order, attention and batches.
 
     The loss needs no reduction here: it is the mean over a rank's tokens, all ranks have equally many, and FSDP2 averages
@@ -24,44 +24,45 @@ class Context:
         self.mesh, self.options = mesh, plan.candidate.options
         self.rank, self.ranks = mesh.get_local_rank(), mesh.size()
         tokens = plan.workload.seq_len
-        follow = torch.arange(tokens, device=device)
+        sequential = torch.arange(tokens, device=device)
         balanced = self.options.cp_load_balance != "none"
-        self.order = compat_context.head_tail_order(tokens, self.ranks, device) if balanced else follow
+        self.order = compat_context.head_tail_order(tokens, self.ranks, device) if balanced else sequential
 
-    def share(self, model: Decoder) -> None:
+    def parallelize_attention(self, model: Decoder) -> None:
         """Makes each layer's attention compute this rank's queries against the keys of all ranks."""
         for layer in model.layers.values():
             attention = layer.get_submodule("attention")
             core = getattr(attention, "sinks", None) or attention.get_submodule("core")
             compat_context.parallelize_attention(core, self.mesh, self.options.cp_attention, self.options.cp_rotate)
 
-    def metadata_builder(self, whole: MetadataBuilder) -> MetadataBuilder:
+    def metadata_builder(self, builder: MetadataBuilder) -> MetadataBuilder:
         """The builder of attention metadata for this rank's slices."""
-        masked = self.options.cp_attention == "flex"
-        return MetadataBuilder(whole.tables, self.order, rank=self.rank, ranks=self.ranks, masked=masked, window=whole.window)
+        rotary, flex = builder.local_rotary, self.options.cp_attention == "flex"
+        return MetadataBuilder(rotary, self.order, rank=self.rank, ranks=self.ranks, always_mask=flex, window=builder.window)
 
-    def cut(self, rows: Batch) -> Batch:
+    def shard_batch(self, rows: Batch) -> Batch:
         """This rank's slice of each row. ``documents`` stay whole, since masks also need those of the keys of other ranks."""
-        order = self.order.expand_as(rows.tokens) if rows.documents is None else self._orders(rows.documents)
-        moved = None if self.options.cp_load_balance == "none" else order
-        tokens, targets = (part.clone() for part in compat_context.shard_sequence(self.mesh, [rows.tokens, rows.targets], moved))
-        own = rows.documents is not None and self.options.cp_load_balance == "per_document"
-        return replace(rows, tokens=tokens, targets=targets, order=order if own else None)
+        order = self.order.expand_as(rows.tokens) if rows.documents is None else self._row_orders(rows.documents)
+        shard_order = None if self.options.cp_load_balance == "none" else order
+        shards = compat_context.shard_sequence(self.mesh, [rows.tokens, rows.targets], shard_order)
+        tokens, targets = (shard.clone() for shard in shards)
+        varies = rows.documents is not None and self.options.cp_load_balance == "per_document"
+        return replace(rows, tokens=tokens, targets=targets, order=order if varies else None)
 
-    def _orders(self, documents: Tensor) -> Tensor:
+    def _row_orders(self, documents: Tensor) -> Tensor:
         """The token order of each row, [rows, S]."""
         if self.options.cp_load_balance != "per_document":
             return self.order.expand_as(documents)
-        rows = [shareable_lengths(row, 2 * self.ranks) for row in documents]
+        rows = [divisible_lengths(row, 2 * self.ranks) for row in documents]
         return torch.stack([compat_context.head_tail_order_per_document(row, self.ranks, documents.device) for row in rows])
 
 
-def shareable_lengths(documents: Tensor, parts: int) -> list[int]:
+def divisible_lengths(documents: Tensor, parts: int) -> list[int]:
     """The lengths of a row's documents [S], with each end rounded down to a multiple of ``parts``, so that each splits into equal
     parts.
 
     A part may contain a few tokens of the next document; the mask still separates documents.
     """
     ends = (torch.nonzero(documents[1:] != documents[:-1]).flatten() + 1) // parts * parts
-    places = torch.tensor([0, *ends.unique().tolist(), len(documents)])
-    return [length for length in places.diff().tolist() if length]
+    boundaries = torch.tensor([0, *ends.unique().tolist(), len(documents)])
+    return [length for length in boundaries.diff().tolist() if length]

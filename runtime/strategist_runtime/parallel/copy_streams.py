@@ -28,7 +28,7 @@ class Cuda:
         """Context in which operations are launched on ``stream``."""
         return torch.cuda.stream(stream)
 
-    def keep(self, tensor: Tensor, stream: torch.cuda.Stream) -> None:
+    def record_stream(self, tensor: Tensor, stream: torch.cuda.Stream) -> None:
         """Delays the reuse of a freed tensor's memory until ``stream`` has finished its current work (``record_stream``)."""
         tensor.record_stream(stream)
 
@@ -36,7 +36,7 @@ class Cuda:
         """Pinned host memory of the size and type of ``like``."""
         return torch.empty_like(like, device="cpu", pin_memory=True)
 
-    def copied(self, tensor: Tensor) -> Tensor:
+    def to_device(self, tensor: Tensor) -> Tensor:
         """An asynchronous copy of a host tensor to the device, on the current stream."""
         return tensor.to(self.device, non_blocking=True)
 
@@ -47,27 +47,27 @@ STREAMS: dict[str, Callable[[torch.device], Any]] = {"cuda": Cuda}
 
 def streams_of(device: torch.device) -> Any:
     """The stream operations of a device; None for a device without streams."""
-    make = STREAMS.get(device.type)
-    return None if make is None else make(device)
+    streams = STREAMS.get(device.type)
+    return None if streams is None else streams(device)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copy:
     """A tensor whose copy may still be in progress. ``done`` is the event of its end; None if nothing is being copied.
-    ``apart``: the copy has its own memory, which later copies may reuse.
+    ``owns_memory``: the copy has its own memory, which later copies may reuse.
     """
 
     tensor: Tensor
     done: Any = None
-    apart: bool = False
+    owns_memory: bool = False
 
     def on_device(self) -> Tensor:
         """The tensor; the current stream waits for its copy."""
         if self.done is not None:
             streams = streams_of(self.tensor.device)
-            here = streams.current()
-            here.wait_event(self.done)
-            streams.keep(self.tensor, here)  # its memory was allocated on the copy stream
+            current = streams.current()
+            current.wait_event(self.done)
+            streams.record_stream(self.tensor, current)  # its memory was allocated on the copy stream
         return self.tensor
 
     def on_host(self) -> Tensor:
@@ -84,33 +84,33 @@ class CopyThrottle:
 
     def __init__(self, device: torch.device) -> None:
         self.streams = streams_of(device)
-        self.begun: Any = None
+        self.previous: Any = None
 
     def begin(self) -> None:
         """Begins a turn; waits until the device has done everything that was launched before the previous turn began."""
         if self.streams is not None:
-            before, self.begun = self.begun, self.streams.current().record_event()
-            if before is not None:
-                before.synchronize()
+            previous, self.previous = self.previous, self.streams.current().record_event()
+            if previous is not None:
+                previous.synchronize()
 
 
-class Lane:
+class CopyStream:
     """One direction of copies, executed in launch order on one stream."""
 
     def __init__(self, device: torch.device) -> None:
         self.streams = streams_of(device)
         self.stream = None if self.streams is None else self.streams.stream()
 
-    def to_host(self, tensor: Tensor, into: Tensor | None = None) -> Copy:
-        """Copies a tensor to pinned memory, or to ``into`` if given, after the current stream has computed it."""
+    def to_host(self, tensor: Tensor, target: Tensor | None = None) -> Copy:
+        """Copies a tensor to pinned memory, or to ``target`` if given, after the current stream has computed it."""
         if self.stream is None:
-            return Copy(tensor=tensor.detach() if into is None else into.copy_(tensor))
-        target = self.streams.host_memory(tensor) if into is None else into
+            return Copy(tensor=tensor.detach() if target is None else target.copy_(tensor))
+        memory = self.streams.host_memory(tensor) if target is None else target
         self.stream.wait_stream(self.streams.current())
         with self.streams.on(self.stream):
-            target.copy_(tensor, non_blocking=True)
-            self.streams.keep(tensor, self.stream)
-            return Copy(tensor=target, done=self.stream.record_event(), apart=True)
+            memory.copy_(tensor, non_blocking=True)
+            self.streams.record_stream(tensor, self.stream)
+            return Copy(tensor=memory, done=self.stream.record_event(), owns_memory=True)
 
     def to_device(self, source: Copy) -> Copy:
         """Copies a tensor to the device, after its own copy to the host has ended."""
@@ -119,14 +119,14 @@ class Lane:
         with self.streams.on(self.stream):
             if source.done is not None:
                 self.stream.wait_event(source.done)
-            tensor = self.streams.copied(source.tensor)
+            tensor = self.streams.to_device(source.tensor)
             return Copy(tensor=tensor, done=self.stream.record_event())
 
-    def there(self, tensor: Tensor) -> Copy:
+    def host_tensor(self, tensor: Tensor) -> Copy:
         """A tensor on the host as a ``Copy``; the current stream may still be writing it."""
         return Copy(tensor=tensor, done=None if self.stream is None else self.streams.current().record_event())
 
-    def onto(self, target: Tensor, source: Tensor) -> None:
+    def copy_into(self, target: Tensor, source: Tensor) -> None:
         """Copies ``source`` (host) into ``target`` (device); call ``join`` before ``target`` is read."""
         if self.stream is None:
             target.copy_(source)

@@ -17,7 +17,7 @@ from strategist_runtime.compat.data_parallel import shard_quantised_weights, sha
 from strategist_runtime.compat.dtensor import local_part
 from strategist_runtime.compat.recompute import hide_gathers
 from strategist_runtime.model.decoder import ParallelizableModel
-from strategist_runtime.parallel.comm_hooks import call, comm_hook
+from strategist_runtime.parallel.comm_hooks import comm_hook, run_hook
 from strategist_runtime.parallel.experts import mixtures
 from strategist_runtime.precision import fsdp_policy, reduce_dtype, stored_dtype
 
@@ -34,7 +34,7 @@ def shard(model: ParallelizableModel, plan: Plan, mesh: DeviceMesh, expert_mesh:
     units = [layers[first : first + options.layers_per_unit] for first in range(0, len(layers), options.layers_per_unit)]
     common: dict[str, Any] = {"mesh": mesh, "mp_policy": fsdp_policy(plan), "offload_policy": _offload_policy(plan)}
     if options.shard_placement == "largest":
-        common["shard_placement_fn"] = partial(_largest_even, ranks=mesh.size(-1))
+        common["shard_placement_fn"] = partial(_largest_divisible, ranks=mesh.size(-1))
     if plan.workload.train == "qlora":
         shard_quantised_weights()
     with shared_reshard_groups():
@@ -48,7 +48,7 @@ def shard(model: ParallelizableModel, plan: Plan, mesh: DeviceMesh, expert_mesh:
 
 def _shard_experts(model: ParallelizableModel, mesh: DeviceMesh, plan: Plan) -> None:
     """Shards whole experts if the size of ``mesh`` divides their number, otherwise the parameters of each expert."""
-    placement = partial(_experts_or_even, ranks=mesh.size(-1))
+    placement = partial(_expert_placement, ranks=mesh.size(-1))
     for mixture in mixtures(model):
         fully_shard(
             mixture.experts,
@@ -68,29 +68,29 @@ def _offload_policy(plan: Plan) -> OffloadPolicy:
     return CPUOffloadPolicy(pin_memory=plan.candidate.options.pin_memory and plan.cluster.device.kind == "cuda")
 
 
-def _experts_or_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
-    return None if local_part(parameter)[0].shape[0] % ranks == 0 else _largest_even(parameter, ranks)
+def _expert_placement(parameter: nn.Parameter, ranks: int) -> Shard | None:
+    return None if local_part(parameter)[0].shape[0] % ranks == 0 else _largest_divisible(parameter, ranks)
 
 
 def _prefetch(units: list[list[FSDPModule]], ahead: int) -> None:
     """Makes each unit prefetch the all-gathers of the next ``ahead`` units in forward, and of the previous ones in backward;
     FSDP2 alone prefetches one.
     """
-    heads = [unit[0] for unit in units]  # all modules of a unit share one FSDP state
-    for index, head in enumerate(heads):
-        head.set_modules_to_forward_prefetch(heads[index + 1 : index + 1 + ahead])
-        head.set_modules_to_backward_prefetch(heads[max(0, index - ahead) : index][::-1])
+    first_modules = [unit[0] for unit in units]  # all modules of a unit share one FSDP state
+    for index, module in enumerate(first_modules):
+        module.set_modules_to_forward_prefetch(first_modules[index + 1 : index + 1 + ahead])
+        module.set_modules_to_backward_prefetch(first_modules[max(0, index - ahead) : index][::-1])
 
 
-def _largest_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
+def _largest_divisible(parameter: nn.Parameter, ranks: int) -> Shard | None:
     """Placement over the longest dimension that ``ranks`` divides (the first of equal ones); None, FSDP2's default of dimension 0,
     if there is none.
 
     torch shards dimensions other than the first in equal parts only.
     """
     lengths = local_part(parameter)[0].shape
-    even = [dimension for dimension, length in enumerate(lengths) if length % ranks == 0]
-    return Shard(max(even, key=lambda dimension: lengths[dimension])) if even else None
+    divisible = [dimension for dimension, length in enumerate(lengths) if length % ranks == 0]
+    return Shard(max(divisible, key=lambda dimension: lengths[dimension])) if divisible else None
 
 
 def replicate(model: ParallelizableModel, plan: Plan) -> nn.Module:
@@ -106,9 +106,9 @@ def replicate(model: ParallelizableModel, plan: Plan) -> nn.Module:
         find_unused_parameters=options.find_unused_parameters,
     )
     knobs = plan.candidate.knobs
-    as_they_are = knobs.comm_hook == "none" and reduce_dtype(plan) is stored_dtype(plan)
-    if not (as_they_are or knobs.optimizer_in_backward):  # in_backward registers its own hook around this one
-        wrapped.register_comm_hook(comm_hook(plan), call)
+    default_reduction = knobs.comm_hook == "none" and reduce_dtype(plan) is stored_dtype(plan)
+    if not (default_reduction or knobs.optimizer_in_backward):  # in_backward registers its own hook around this one
+        wrapped.register_comm_hook(comm_hook(plan), run_hook)
     return wrapped
 
 
@@ -119,12 +119,12 @@ def gradient_sync(model: nn.Module, plan: Plan, *, last: bool) -> Iterator[None]
     gathered as well.
     """
     knobs = plan.candidate.knobs
-    wanted = last or not knobs.no_sync
+    sync = last or not knobs.no_sync
     if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(wanted)
-        model.set_reshard_after_backward(wanted or knobs.reshard_after_forward is not False)
+        model.set_requires_gradient_sync(sync)
+        model.set_reshard_after_backward(sync or knobs.reshard_after_forward is not False)
         yield
-    elif isinstance(model, DistributedDataParallel) and not wanted:
+    elif isinstance(model, DistributedDataParallel) and not sync:
         with model.no_sync():
             yield
     else:

@@ -19,18 +19,18 @@ class EmbeddingAndHead:
 
     def __init__(self, parts: Iterable[nn.Module], pairs: Sequence[tuple[int, int]], device: torch.device) -> None:
         ranks = [sorted(set(pair)) for pair in pairs]
-        apart = any(len(pair) > 1 for pair in ranks)
-        self.group = dist.new_subgroups_by_enumeration(ranks, group_desc="mesh_pp_ends")[0] if apart else None
+        on_two_ranks = any(len(pair) > 1 for pair in ranks)
+        self.group = dist.new_subgroups_by_enumeration(ranks, group_desc="mesh_pp_ends")[0] if on_two_ranks else None
         self.copies = [weight for name, weight in plain_names(parts) if name in ("embedding.weight", "head.weight")]
         self.device = device
 
     def sum_gradients(self) -> None:
         """Sums the gradients of the two copies; to be called after the passes of all micro-batches."""
-        pieces = [local(copy.grad) for copy in self.copies if copy.grad is not None]
-        if self.group is not None and pieces:
-            on_device = pieces[0].to(self.device)  # gradients of streamed stages are on the host
+        gradients = [local(copy.grad) for copy in self.copies if copy.grad is not None]
+        if self.group is not None and gradients:
+            on_device = gradients[0].to(self.device)  # gradients of streamed stages are on the host
             dist.all_reduce(on_device, group=self.group)
-            pieces[0].copy_(on_device)
-        elif len(pieces) > 1:
-            pieces[0] += pieces[1]
-            pieces[1].copy_(pieces[0])
+            gradients[0].copy_(on_device)
+        elif len(gradients) > 1:
+            gradients[0] += gradients[1]
+            gradients[1].copy_(gradients[0])

@@ -32,17 +32,17 @@ def balance_experts(optimizer: torch.optim.Optimizer, parts: Iterable[nn.Module]
     if plan.model.moe is None or plan.candidate.options.expert_balance != "bias":
         return
     layers = {layer.index: layer.router for part in parts for layer in mixtures(part)}
-    size = (plan.model.layers, plan.model.moe.experts)
+    shape = (plan.model.layers, plan.model.moe.experts)
 
     @torch.no_grad()
     def update(*_: object) -> None:
-        visits = torch.zeros(size, device=device)
+        loads = torch.zeros(shape, device=device)
         for index, router in layers.items():
-            visits[index] = router.load
+            loads[index] = router.load
             router.load.zero_()
         if dist.is_initialized():
-            dist.all_reduce(visits)
+            dist.all_reduce(loads)
         for index, router in layers.items():
-            router.balance_bias += BALANCE_RATE * (visits[index].mean() - visits[index]).sign()
+            router.balance_bias += BALANCE_RATE * (loads[index].mean() - loads[index]).sign()
 
     optimizer.register_step_post_hook(update)

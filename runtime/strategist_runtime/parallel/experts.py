@@ -25,7 +25,7 @@ from strategist.contract.plan import Plan
 from strategist_runtime.compat.dtensor import replicated
 from strategist_runtime.compat.groups import all_to_all, all_to_all_rows
 from strategist_runtime.mesh import EXPERT, Meshes
-from strategist_runtime.model.experts import Experts, Home, MixtureOfExperts, host_counts
+from strategist_runtime.model.experts import Combine, Experts, MixtureOfExperts, host_counts
 
 INNER_DIMENSION = {"gate": 1, "up": 1, "down": 2, "gate_bias": 1, "up_bias": 1}
 """The dimension of each stacked parameter that ``etp`` shards: the intermediate size of an expert."""
@@ -45,10 +45,10 @@ def apply_expert_parallel(model: nn.Module, plan: Plan, meshes: Meshes) -> None:
         if meshes.experts is not None:
             _distribute_parameters(experts, meshes.experts)
         if layout.ep > 1:
-            layer.exchange = AllToAll(_group(meshes.experts, EXPERT))
+            layer.dispatch = AllToAll(_group(meshes.experts, EXPERT))
         if meshes.expert_data is not None:
             experts.gradient_factor = layout.tp / (layout.ep * layout.etp)
-        experts.pieces = layout.etp
+        experts.ffn_shards = layout.etp
         if meshes.tensor is not None:
             _parallelize_over_tp(layer, plan, meshes.tensor)
 
@@ -68,30 +68,26 @@ class AllToAll:
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
 
-    def __call__(self, rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
+    def __call__(self, rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Combine]:
         ranks = self.group.size()
-        coming = all_to_all(counts, self.group)  # [source rank x local expert]
-        sent, received = host_counts(torch.stack((counts, coming)).unflatten(1, (ranks, -1)).sum(-1), len(rows))
-        arrived = _exchanged(rows, received, sent, self.group)
-        here = torch.arange(counts.numel() // ranks, device=rows.device)
-        order = here.repeat(ranks).repeat_interleave(coming, output_size=sum(received)).argsort(stable=True)
+        received_counts = all_to_all(counts, self.group)  # [source rank x local expert]
+        send_sizes, receive_sizes = host_counts(torch.stack((counts, received_counts)).unflatten(1, (ranks, -1)).sum(-1), len(rows))
+        received_rows = all_to_all_rows(rows, receive_sizes, send_sizes, self.group)
+        local_experts = torch.arange(counts.numel() // ranks, device=rows.device)
+        order = local_experts.repeat(ranks).repeat_interleave(received_counts, output_size=sum(receive_sizes)).argsort(stable=True)
 
-        def home(results: Tensor) -> Tensor:
-            return _exchanged(results.index_select(0, order.argsort()), sent, received, self.group)
+        def combine(results: Tensor) -> Tensor:
+            return all_to_all_rows(results.index_select(0, order.argsort()), send_sizes, receive_sizes, self.group)
 
-        return arrived.index_select(0, order), coming.unflatten(0, (ranks, -1)).sum(0), home
-
-
-def _exchanged(rows: Tensor, received: list[int], sent: list[int], group: dist.ProcessGroup) -> Tensor:
-    return all_to_all_rows(rows, received, sent, group)
+        return received_rows.index_select(0, order), received_counts.unflatten(0, (ranks, -1)).sum(0), combine
 
 
 def _distribute_parameters(experts: Experts, mesh: DeviceMesh) -> None:
     """Makes the parameters DTensors: experts sharded over ``ep``, the inside of each over ``etp``."""
     names = mesh.mesh_dim_names or ()
     for name, parameter in list(experts.named_parameters(recurse=False)):
-        inside = Shard(INNER_DIMENSION[name]) if name in INNER_DIMENSION else Replicate()
-        placements = [Shard(0) if axis == EXPERT else inside for axis in names]
+        ffn_placement = Shard(INNER_DIMENSION[name]) if name in INNER_DIMENSION else Replicate()
+        placements = [Shard(0) if axis == EXPERT else ffn_placement for axis in names]
         experts.register_parameter(name, nn.Parameter(distribute_tensor(parameter, mesh, placements)))
 
 
@@ -112,16 +108,16 @@ def _parallelize_over_tp(layer: MixtureOfExperts, plan: Plan, mesh: DeviceMesh) 
     """Applies tensor parallelism to a mixture: the router is replicated. Shared experts are replicated with ``etp`` 1, where tp
     splits the tokens; otherwise they are split like routed ones.
     """
-    between = Shard(1) if plan.candidate.knobs.sequence_parallel else Replicate()
+    residual_placement = Shard(1) if plan.candidate.knobs.sequence_parallel else Replicate()
     router = layer.router
     for name, parameter in list(router.named_parameters(recurse=False)):
         router.register_parameter(name, nn.Parameter(distribute_tensor(parameter, mesh, [Replicate()])))
     if plan.candidate.layout.etp == 1:
-        styles: dict[str, ParallelStyle] = {"": _tokens_shared_out(between)}
+        styles: dict[str, ParallelStyle] = {"": _sequence_split(residual_placement)}
         if layer.shared is not None:
             styles["shared"] = ShardedTokens()
     else:
-        styles = {"": ReplicatedTokens(between)}
+        styles = {"": ReplicatedTokens(residual_placement)}
         if layer.shared is not None:
             styles |= {
                 "shared": ReplicatedInput(),
@@ -133,14 +129,14 @@ def _parallelize_over_tp(layer: MixtureOfExperts, plan: Plan, mesh: DeviceMesh) 
         parallelize_module(layer.get_submodule(name), mesh, style)
 
 
-def _tokens_shared_out(between: Placement) -> ParallelStyle:
+def _sequence_split(residual_placement: Placement) -> ParallelStyle:
     """Gives each rank of tp a part of every sequence, as sequence parallelism does already."""
     return PrepareModuleInputOutput(
-        input_layouts=(between,),
+        input_layouts=(residual_placement,),
         desired_input_layouts=(Shard(1),),
         use_local_input=True,
         output_layouts=(Shard(1),),
-        desired_output_layouts=(between,),
+        desired_output_layouts=(residual_placement,),
         use_local_output=True,
     )
 
@@ -148,18 +144,20 @@ def _tokens_shared_out(between: Placement) -> ParallelStyle:
 class ReplicatedTokens(ParallelStyle):
     """Gives each rank of tp all tokens; its outputs are partial sums, and so are the gradients of its inputs."""
 
-    def __init__(self, between: Placement) -> None:
-        self.between = between
+    def __init__(self, residual_placement: Placement) -> None:
+        self.residual_placement = residual_placement
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         def before(_module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Tensor]:
             x = arguments[0]
-            x = x if isinstance(x, DTensor) else DTensor.from_local(x, device_mesh, [self.between], run_check=False)
+            x = x if isinstance(x, DTensor) else DTensor.from_local(x, device_mesh, [self.residual_placement], run_check=False)
             return (x.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()]),)
 
         def after(_module: nn.Module, _arguments: tuple[Any, ...], y: Tensor) -> Tensor:
             return (
-                DTensor.from_local(y, device_mesh, [Partial()], run_check=False).redistribute(placements=[self.between]).to_local()
+                DTensor.from_local(y, device_mesh, [Partial()], run_check=False)
+                .redistribute(placements=[self.residual_placement])
+                .to_local()
             )
 
         module.register_forward_pre_hook(before)

@@ -30,10 +30,10 @@ SCHEDULES = {
 def stage_specs(plan: Plan, stage_rank: int) -> Iterator[StageSpec]:
     """The stages of one pipeline rank, in the order of the model."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    count = layout.pp * knobs.pp_virtual_stages
-    ends = list(accumulate(plan.stage_layers, initial=0))
-    for stage in stages_of_rank(knobs.pp_schedule, layout.pp, count, stage_rank):
-        yield StageSpec(layers=range(ends[stage], ends[stage + 1]), embedding=stage == 0, head=stage == count - 1)
+    stage_count = layout.pp * knobs.pp_virtual_stages
+    boundaries = list(accumulate(plan.stage_layers, initial=0))
+    for stage in stages_of_rank(knobs.pp_schedule, layout.pp, stage_count, stage_rank):
+        yield StageSpec(layers=range(boundaries[stage], boundaries[stage + 1]), embedding=stage == 0, head=stage == stage_count - 1)
 
 
 class Pipeline:
@@ -42,30 +42,31 @@ class Pipeline:
     def __init__(self, parts: tuple[nn.Module, ...], plan: Plan, meshes: Meshes, device: torch.device, loss: Loss) -> None:
         assert meshes.pipeline is not None
         layout, knobs = plan.candidate.layout, plan.candidate.knobs
-        count = layout.pp * knobs.pp_virtual_stages
-        numbers = stages_of_rank(knobs.pp_schedule, layout.pp, count, meshes.stage_rank)
+        stage_count = layout.pp * knobs.pp_virtual_stages
+        stage_indices = stages_of_rank(knobs.pp_schedule, layout.pp, stage_count, meshes.stage_rank)
         group = meshes.pipeline.get_group()
         stages = [
-            Stage(part, number, count, device, *_examples(plan, number, count, device), group=group)
-            for part, number in zip(parts, numbers, strict=True)
+            Stage(part, index, stage_count, device, *_examples(plan, index, stage_count, device), group=group)
+            for part, index in zip(parts, stage_indices, strict=True)
         ]
-        kind, micro_batches = get_schedule_class(SCHEDULES[knobs.pp_schedule]), plan.accumulation
-        common = {"n_microbatches": micro_batches, "loss_fn": loss, "scale_grads": False}
+        kind = get_schedule_class(SCHEDULES[knobs.pp_schedule])
+        common = {"n_microbatches": plan.accumulation, "loss_fn": loss, "scale_grads": False}
         self.schedule = kind(stages[0], **common) if issubclass(kind, PipelineScheduleSingle) else kind(stages, **common)
-        self.first, self.last = 0 in numbers, count - 1 in numbers
-        self.plan, self.parts, self.loss, self.group, self.count = plan, dict(zip(numbers, parts, strict=True)), loss, group, count
-        self.entering = {number: _examples(plan, number, count, device)[0] for number in numbers}
-        self.ends = EmbeddingAndHead(parts, _first_and_last_ranks(plan), device) if plan.model.tied_embeddings else None
+        self.has_first, self.has_last = 0 in stage_indices, stage_count - 1 in stage_indices
+        self.plan, self.loss, self.group, self.stage_count = plan, loss, group, stage_count
+        self.parts = dict(zip(stage_indices, parts, strict=True))
+        self.example_inputs = {index: _examples(plan, index, stage_count, device)[0] for index in stage_indices}
+        self.tied_weights = EmbeddingAndHead(parts, _first_and_last_ranks(plan), device) if plan.model.tied_embeddings else None
 
     def run(self, batch: Batch) -> Tensor:
         """The mean loss of this rank's rows; 0 on ranks without the last stage. Afterwards the parameters have their gradients."""
         losses: list[Tensor] = []
-        targets = {"target": batch.targets, "losses": losses} if self.last else {}
+        targets = {"target": batch.targets, "losses": losses} if self.has_last else {}
         self.schedule.step(
-            *((batch.tokens,) if self.first else ()), **targets, **batch.extras(targets=self.loss.chunked), return_outputs=False
+            *((batch.tokens,) if self.has_first else ()), **targets, **batch.extras(targets=self.loss.chunked), return_outputs=False
         )
-        if self.ends is not None:
-            self.ends.sum_gradients()
+        if self.tied_weights is not None:
+            self.tied_weights.sum_gradients()
         return (
             torch.stack([local(loss.detach()) for loss in losses]).sum() if losses else torch.zeros((), device=batch.tokens.device)
         )
@@ -74,38 +75,38 @@ class Pipeline:
         """The loss of this rank's rows, forward only; 0 on ranks without the last stage. Each stage runs all micro-batches,
         without the schedule, whose buffers are made for backward passes.
         """
-        total, here, sent = torch.zeros((), device=batch.tokens.device), dict[tuple[int, int], Tensor](), []
-        for number, part in self.parts.items():
-            for index, rows in enumerate(batch.micro_batches(self.plan.candidate.knobs.micro_batch)):
-                x = rows.tokens if number == 0 else self._entering(number, index, here)
+        total, local_outputs, sends = torch.zeros((), device=batch.tokens.device), dict[tuple[int, int], Tensor](), []
+        for stage, part in self.parts.items():
+            for micro_batch, rows in enumerate(batch.micro_batches(self.plan.candidate.knobs.micro_batch)):
+                x = rows.tokens if stage == 0 else self._stage_input(stage, micro_batch, local_outputs)
                 y = part(x, **rows.extras(targets=self.loss.chunked))
-                if number == self.count - 1:
+                if stage == self.stage_count - 1:
                     total += local(self.loss(y, rows.targets))
-                elif (peer := self._rank(number + 1)) == self._rank(number):
-                    here[number + 1, index] = y
+                elif (peer := self._rank_of(stage + 1)) == self._rank_of(stage):
+                    local_outputs[stage + 1, micro_batch] = y
                 else:
                     y = y.contiguous()
-                    sent.append((dist.isend(y, group=self.group, group_dst=peer), y))
-        for work, _ in sent:
+                    sends.append((dist.isend(y, group=self.group, group_dst=peer), y))
+        for work, _ in sends:
             assert work is not None  # None only for a send to this rank itself
             work.wait()
         return total
 
-    def _entering(self, number: int, index: int, here: dict[tuple[int, int], Tensor]) -> Tensor:
+    def _stage_input(self, stage: int, micro_batch: int, local_outputs: dict[tuple[int, int], Tensor]) -> Tensor:
         """The input of a stage for a micro-batch, from this rank or another."""
-        if (number, index) in here:
-            return here.pop((number, index))
-        x = torch.empty_like(self.entering[number], requires_grad=False)
-        dist.recv(x, group=self.group, group_src=self._rank(number - 1))
+        if (stage, micro_batch) in local_outputs:
+            return local_outputs.pop((stage, micro_batch))
+        x = torch.empty_like(self.example_inputs[stage], requires_grad=False)
+        dist.recv(x, group=self.group, group_src=self._rank_of(stage - 1))
         return x
 
-    def _rank(self, number: int) -> int:
+    def _rank_of(self, stage: int) -> int:
         """The rank of the pipeline that holds a stage."""
         layout, knobs = self.plan.candidate.layout, self.plan.candidate.knobs
-        return rank_of_stage(knobs.pp_schedule, layout.pp, self.count, number)
+        return rank_of_stage(knobs.pp_schedule, layout.pp, self.stage_count, stage)
 
 
-def _examples(plan: Plan, stage: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _examples(plan: Plan, stage: int, stage_count: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Empty tensors like the input and the output of a stage for one micro-batch; with them torch needs no trial pass to infer
     shapes.
 
@@ -113,20 +114,20 @@ def _examples(plan: Plan, stage: int, count: int, device: torch.device) -> tuple
     """
     layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
     tokens = workload.seq_len // layout.cp
-    between = tokens // layout.tp if knobs.sequence_parallel else tokens
+    hidden_tokens = tokens // layout.tp if knobs.sequence_parallel else tokens
     dtype = DTYPES[workload.compute_dtype] if uses_fsdp(layout, knobs.offload) else model_dtype(plan)
-    hidden = (knobs.micro_batch, between, plan.model.hidden_size)
-    entering = torch.empty(knobs.micro_batch, tokens, dtype=torch.int64, device=device)
+    hidden_shape = (knobs.micro_batch, hidden_tokens, plan.model.hidden_size)
+    token_ids = torch.empty(knobs.micro_batch, tokens, dtype=torch.int64, device=device)
     logits = torch.empty(knobs.micro_batch, tokens, 1, dtype=dtype, device=device).expand(-1, -1, plan.model.vocab_size)
-    empty = torch.empty(hidden, dtype=dtype, device=device, requires_grad=True)
-    return entering if stage == 0 else empty, logits if stage == count - 1 else empty
+    hidden_states = torch.empty(hidden_shape, dtype=dtype, device=device, requires_grad=True)
+    return token_ids if stage == 0 else hidden_states, logits if stage == stage_count - 1 else hidden_states
 
 
 def _first_and_last_ranks(plan: Plan) -> list[tuple[int, int]]:
     """The ranks of the first and of the last stage, for each of the parallel pipelines."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    count = layout.pp * knobs.pp_virtual_stages
-    last = rank_of_stage(knobs.pp_schedule, layout.pp, count, count - 1)
+    stage_count = layout.pp * knobs.pp_virtual_stages
+    last = rank_of_stage(knobs.pp_schedule, layout.pp, stage_count, stage_count - 1)
     with with_values():
         grid = rank_grid(layout).flatten(1).tolist()
     return list(zip(grid[0], grid[last], strict=True))

@@ -28,14 +28,14 @@ from strategist_runtime.mesh import Meshes
 from strategist_runtime.model import lora
 from strategist_runtime.model.decoder import Decoder, StageSpec
 from strategist_runtime.model.loss import Loss
-from strategist_runtime.parallel.copy_streams import Copy, CopyThrottle, Lane
+from strategist_runtime.parallel.copy_streams import Copy, CopyStream, CopyThrottle
 from strategist_runtime.parallel.embedding_and_head import EmbeddingAndHead
 from strategist_runtime.parallel.experts import apply_expert_parallel, mixtures
 from strategist_runtime.precision import compute_dtype, model_dtype, reduce_dtype, store
 
-Make = Callable[[Plan, StageSpec], Decoder]
-Fill = Callable[[Decoder, Plan, TrialSettings, torch.device], None]
-"""``Make`` builds a stage without memory; ``Fill`` writes its initial weights on a device."""
+BuildStage = Callable[[Plan, StageSpec], Decoder]
+InitWeights = Callable[[Decoder, Plan, TrialSettings, torch.device], None]
+"""``BuildStage`` builds a stage without memory; ``InitWeights`` writes its initial weights on a device."""
 
 DOWN, UP = 0, 1
 """Directions of messages: to a higher rank, and to a lower one. Each has its own communicator: with a shared one, two ranks that
@@ -46,18 +46,20 @@ send to each other would deadlock.
 def stages(plan: Plan) -> list[StageSpec]:
     """All stages in the order of the model."""
     layers = plan.model.layers
-    between = [StageSpec(layers=range(index, index + 1), embedding=False, head=False) for index in range(layers)]
+    layer_stages = [StageSpec(layers=range(index, index + 1), embedding=False, head=False) for index in range(layers)]
     embedding = StageSpec(layers=range(0), embedding=True, head=False)
-    return [embedding, *between, StageSpec(layers=range(layers, layers), embedding=False, head=True)]
+    return [embedding, *layer_stages, StageSpec(layers=range(layers, layers), embedding=False, head=True)]
 
 
-def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device, make: Make, fill: Fill) -> tuple[Decoder, ...]:
+def parts(
+    plan: Plan, rank: int, settings: TrialSettings, device: torch.device, build: BuildStage, init_weights: InitWeights
+) -> tuple[Decoder, ...]:
     """The stages of one rank with their initial weights, on the host. Rotary tables and the router's balance buffers are on the
     device.
     """
-    found: list[Decoder] = []
+    built: list[Decoder] = []
     for stage_spec in stages(plan)[rank :: plan.candidate.layout.pp]:
-        part = make(plan, stage_spec)
+        part = build(plan, stage_spec)
         store(part, plan)
         if plan.workload.train != "full":
             lora.freeze(part, model_dtype(plan))
@@ -66,39 +68,39 @@ def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device, 
         if plan.candidate.knobs.compile:
             compile_layers(part, plan.candidate, device)
         apply_expert_parallel(part, plan, Meshes())
-        fill(part, plan, settings, torch.device("cpu"))
-        part.metadata_builder = found[0].metadata_builder if found else part.metadata_builder.on(device)
+        init_weights(part, plan, settings, torch.device("cpu"))
+        part.metadata_builder = built[0].metadata_builder if built else part.metadata_builder.to(device)
         for layer in mixtures(part):
-            layer.router.hold_balance_on(device)
-        found.append(part)
-    return tuple(found)
+            layer.router.move_balance_to(device)
+        built.append(part)
+    return tuple(built)
 
 
 @dataclass(kw_only=True)
 class Stage:
     """A module on the host, with a copy of its weights on the device while the stage runs.
 
-    ``stored`` are the weights on the host in the compute type, as they are copied; ``weights`` their copies on the device;
-    ``sums`` the accumulated gradients on the device.
+    ``host_weights`` are the weights on the host in the compute type, as they are copied; ``device_weights`` are their copies on the
+    device, and ``gradient_sums`` the accumulated gradients there.
     """
 
-    number: int
+    index: int
     module: nn.Module
-    stored: dict[str, Tensor]
-    weights: dict[str, Copy] = field(default_factory=dict)
-    sums: dict[str, Tensor] = field(default_factory=dict)
+    host_weights: dict[str, Tensor]
+    device_weights: dict[str, Copy] = field(default_factory=dict)
+    gradient_sums: dict[str, Tensor] = field(default_factory=dict)
 
-    def load(self, lane: Lane) -> None:
+    def load(self, stream: CopyStream) -> None:
         """Starts the copy to the device, unless the stage is there."""
-        if not self.weights:
-            self.weights = {name: lane.to_device(Copy(tensor=tensor)) for name, tensor in self.stored.items()}
+        if not self.device_weights:
+            self.device_weights = {name: stream.to_device(Copy(tensor=tensor)) for name, tensor in self.host_weights.items()}
 
     def unload(self) -> None:
-        self.weights, self.sums = {}, {}
+        self.device_weights, self.gradient_sums = {}, {}
 
     def forward(self, x: Tensor, extras: dict[str, Tensor]) -> Tensor:
         """The stage's output for a micro-batch; nothing is saved for a backward pass."""
-        weights = {name: copy.on_device() for name, copy in self.weights.items()}
+        weights = {name: copy.on_device() for name, copy in self.device_weights.items()}
         with torch.no_grad():
             result: Tensor = functional_call(self.module, weights, (x,), extras)
         return result
@@ -106,26 +108,26 @@ class Stage:
     def leaves(self) -> dict[str, Tensor]:
         """The weights on the device as autograd leaves; those that are trained require gradients."""
         trained = {name for name, parameter in self.module.named_parameters() if parameter.requires_grad}
-        return {name: copy.on_device().detach().requires_grad_(name in trained) for name, copy in self.weights.items()}
+        return {name: copy.on_device().detach().requires_grad_(name in trained) for name, copy in self.device_weights.items()}
 
-    def add(self, gradients: dict[str, Tensor], dtype: torch.dtype) -> None:
+    def add_gradients(self, gradients: dict[str, Tensor], dtype: torch.dtype) -> None:
         for name, gradient in gradients.items():
-            if name in self.sums:
-                self.sums[name].add_(gradient)
+            if name in self.gradient_sums:
+                self.gradient_sums[name].add_(gradient)
             else:
-                self.sums[name] = gradient.to(dtype)
+                self.gradient_sums[name] = gradient.to(dtype)
 
     def refresh(self) -> None:
-        """Copies updated parameters into ``stored``, unless both share their memory."""
+        """Copies updated parameters into ``host_weights``, unless both share their memory."""
         for name, parameter in self.module.named_parameters():
-            if key_of(self.stored[name].untyped_storage()) != key_of(parameter.untyped_storage()):
-                self.stored[name].copy_(parameter.data)
+            if key_of(self.host_weights[name].untyped_storage()) != key_of(parameter.untyped_storage()):
+                self.host_weights[name].copy_(parameter.data)
 
 
 class Streaming:
     """Runs the forward and backward passes of all micro-batches of a step on one rank.
 
-    ``update_at_once`` updates a parameter by its gradient. If given, a background thread calls it for each stage as soon as the
+    ``update_parameter`` updates a parameter by its gradient. If given, a background thread calls it for each stage as soon as the
     last gradients of the stage are on the host; the step does not use that stage again.
     """
 
@@ -135,29 +137,32 @@ class Streaming:
         plan: Plan,
         device: torch.device,
         loss: Loss,
-        update_at_once: Callable[[nn.Parameter], None] | None = None,
+        update_parameter: Callable[[nn.Parameter], None] | None = None,
     ) -> None:
         self.plan, self.device, self.loss = plan, device, loss
         self.rank, self.ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        self.count = len(stages(plan))
+        self.stage_count = len(stages(plan))
         self.dtype = compute_dtype(plan)
-        numbers = range(self.rank, self.count, self.ranks)
-        self.stages = [Stage(number=n, module=part, stored=self._stored(part)) for n, part in zip(numbers, parts, strict=True)]
-        self.incoming, self.outgoing = Lane(device), Lane(device)
-        self.inputs = Lane(device)  # inputs of micro-batches; on ``incoming`` they would wait for the weights of the next stage
-        self.turns, self.micro_turns = CopyThrottle(device), CopyThrottle(device)
+        indices = range(self.rank, self.stage_count, self.ranks)
+        self.stages = [
+            Stage(index=index, module=part, host_weights=self._host_weights(part))
+            for index, part in zip(indices, parts, strict=True)
+        ]
+        self.incoming, self.outgoing = CopyStream(device), CopyStream(device)
+        self.incoming_inputs = CopyStream(device)  # on ``incoming``, inputs would wait for the weights of the next stage
+        self.stage_throttle, self.micro_batch_throttle = CopyThrottle(device), CopyThrottle(device)
         directions = ("down", "up") if self.ranks > 1 else ()
         self.groups: list[dist.ProcessGroup] = [dist.new_group(group_desc=f"mesh_pp_{name}") for name in directions]
-        last = (self.count - 1) % self.ranks
-        self.ends = EmbeddingAndHead(parts, [(0, last)], device) if plan.model.tied_embeddings else None
+        last = (self.stage_count - 1) % self.ranks
+        self.tied_weights = EmbeddingAndHead(parts, [(0, last)], device) if plan.model.tied_embeddings else None
         self.sent: list[tuple[dist.Work, Tensor]] = []
-        self.given_back: tuple[Stage, dict[str, Copy]] | None = None
+        self.pending_copies: tuple[Stage, dict[str, Copy]] | None = None
         self.gradients: dict[nn.Parameter, Tensor] = {}
-        self.update_at_once, self.late = update_at_once, plan.candidate.knobs.async_optimizer_step
-        self.updater = ThreadPoolExecutor(1) if self.late or update_at_once else None
-        self.updating: list[Future[None]] = []
-        self.kept: dict[tuple[int, int], Copy] = {}
-        self.returned: dict[tuple[int, int], Copy] = {}
+        self.update_parameter, self.async_step = update_parameter, plan.candidate.knobs.async_optimizer_step
+        self.update_executor = ThreadPoolExecutor(1) if self.async_step or update_parameter else None
+        self.updates: list[Future[None]] = []
+        self.stage_inputs: dict[tuple[int, int], Copy] = {}
+        self.output_gradients: dict[tuple[int, int], Copy] = {}
 
     def run(self, batch: Batch) -> Tensor:
         """The mean loss of the rows; 0 on ranks without the head. Afterwards the parameters on the host have their gradients."""
@@ -165,18 +170,18 @@ class Streaming:
         micro_batches = list(batch.micro_batches(size))
         total = torch.zeros((), device=self.device)
         rounds = stream_rounds(len(micro_batches), self.ranks)
-        served = -(-len(micro_batches) // rounds)
-        for first in range(0, len(micro_batches), served):
-            total += self._round(micro_batches[first : first + served], last=first + served >= len(micro_batches))
-        self._end_sends()
+        round_size = -(-len(micro_batches) // rounds)
+        for first in range(0, len(micro_batches), round_size):
+            total += self._run_round(micro_batches[first : first + round_size], last=first + round_size >= len(micro_batches))
+        self._wait_for_sends()
         self.finish()
         for parameter, gradient in self.gradients.items():
             parameter.grad = gradient
-        if self.ends is not None:
-            self.ends.sum_gradients()
-        if self.update_at_once is not None:  # the rest: tied embedding and head
+        if self.tied_weights is not None:
+            self.tied_weights.sum_gradients()
+        if self.update_parameter is not None:  # the rest: tied embedding and head
             for parameter in self.gradients:
-                self.update_at_once(parameter)
+                self.update_parameter(parameter)
             self.refresh()
         self.gradients = {}
         return total
@@ -187,148 +192,148 @@ class Streaming:
         """
         micro_batches = list(batch.micro_batches(self.plan.candidate.knobs.micro_batch))
         total = torch.zeros((), device=self.device)
-        for stage, following in _with_following(self.stages):
-            self._load(stage, following)
+        for stage, next_stage in _with_next(self.stages):
+            self._load(stage, next_stage)
             self._forward(stage, micro_batches)
-            if stage.number == self.count - 1:
-                for index, part in enumerate(micro_batches):
+            if stage.index == self.stage_count - 1:
+                for index, rows in enumerate(micro_batches):
                     total += self.loss(
-                        stage.forward(self._input(stage, index, part.tokens), part.extras(targets=self.loss.chunked)), part.targets
+                        stage.forward(self._input(stage, index, rows.tokens), rows.extras(targets=self.loss.chunked)), rows.targets
                     )
             stage.unload()
-        self._end_sends()
-        self.kept.clear()
+        self._wait_for_sends()
+        self.stage_inputs.clear()
         return total
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
         """Runs the optimizer step and clears the gradients; with ``async_optimizer_step`` in the background, during the next
         step's passes.
         """
-        if self.late and self.updater is not None:
-            self.updating = [self.updater.submit(_update, optimizer)]
+        if self.async_step and self.update_executor is not None:
+            self.updates = [self.update_executor.submit(_update, optimizer)]
             return
         _update(optimizer)
-        if self.update_at_once is None:
+        if self.update_parameter is None:
             self.refresh()
 
     def finish(self) -> None:
         """Waits for optimizer updates in the background; later copies to the device have the new parameters."""
         with span(HOST_UPDATE):
-            for update in self.updating:
+            for update in self.updates:
                 update.result()
-        if self.updating and self.late:
+        if self.updates and self.async_step:
             self.refresh()
-        self.updating = []
+        self.updates = []
 
     def refresh(self) -> None:
         """Copies the updated parameters of all stages into the weights that are copied to the device."""
         for stage in self.stages:
             stage.refresh()
 
-    def _stored(self, part: nn.Module) -> dict[str, Tensor]:
+    def _host_weights(self, part: nn.Module) -> dict[str, Tensor]:
         """Parameters in the compute type, in pinned memory where a CUDA device copies them."""
-        late = self.plan.candidate.knobs.async_optimizer_step  # weights must not change while they are copied
+        copied = self.plan.candidate.knobs.async_optimizer_step  # weights must not change while they are copied
         pinned = self.device.type == "cuda" and self.plan.candidate.options.pin_memory
-        found = {}
+        weights = {}
         for name, parameter in part.named_parameters():
-            kept = parameter.data.to(self.dtype, copy=late)
-            found[name] = kept.pin_memory() if pinned else kept
-        return found
+            weight = parameter.data.to(self.dtype, copy=copied)
+            weights[name] = weight.pin_memory() if pinned else weight
+        return weights
 
-    def _round(self, micro_batches: list[Batch], *, last: bool) -> Tensor:
-        for stage, following in _with_following(self.stages):
-            self._load(stage, following)
+    def _run_round(self, micro_batches: list[Batch], *, last: bool) -> Tensor:
+        for stage, next_stage in _with_next(self.stages):
+            self._load(stage, next_stage)
             self._forward(stage, micro_batches)
-            if following is not None:  # the last stage stays: the backward pass starts with it
+            if next_stage is not None:  # the last stage stays: the backward pass starts with it
                 stage.unload()
         total = torch.zeros((), device=self.device)
-        for stage, following in _with_following(self.stages[::-1]):
-            self._load(stage, following)
+        for stage, next_stage in _with_next(self.stages[::-1]):
+            self._load(stage, next_stage)
             total += self._backward(stage, micro_batches)
-            self._settle(last=last)  # takes over the gradients of the stage before this one
-            self._give_back(stage)
+            self._take_gradients(last=last)  # takes over the gradients of the stage before this one
+            self._start_gradient_copies(stage)
             stage.unload()
-        self._settle(last=last)
+        self._take_gradients(last=last)
         return total
 
-    def _load(self, stage: Stage, following: Stage | None) -> None:
+    def _load(self, stage: Stage, next_stage: Stage | None) -> None:
         """Starts the copies of a stage and of the following one, once the device has finished the stage before the previous one."""
-        self.turns.begin()
+        self.stage_throttle.begin()
         stage.load(self.incoming)
-        if following is not None:
-            following.load(self.incoming)
+        if next_stage is not None:
+            next_stage.load(self.incoming)
 
     def _forward(self, stage: Stage, micro_batches: list[Batch]) -> None:
-        for index, part in enumerate(micro_batches):
-            self.micro_turns.begin()
-            x = part.tokens if stage.number == 0 else self._input(stage, index, part.tokens)
-            if stage.number < self.count - 1:  # the head's forward pass runs together with its backward pass
-                self._pass_on(stage.number + 1, index, stage.forward(x, part.extras(targets=self.loss.chunked)), self.kept)
+        for index, rows in enumerate(micro_batches):
+            self.micro_batch_throttle.begin()
+            x = rows.tokens if stage.index == 0 else self._input(stage, index, rows.tokens)
+            if stage.index < self.stage_count - 1:  # the head's forward pass runs together with its backward pass
+                self._send(stage.index + 1, index, stage.forward(x, rows.extras(targets=self.loss.chunked)), self.stage_inputs)
 
     def _input(self, stage: Stage, index: int, tokens: Tensor) -> Tensor:
         """The input of a stage for a micro-batch; it is kept on the host for the backward pass."""
-        key = (stage.number, index)
-        if key in self.kept:  # produced by a stage of this rank
-            return self.inputs.to_device(self.kept[key]).on_device()
-        x = self._receive(stage.number - 1, tokens)
-        self.kept[key] = self.outgoing.to_host(x)
+        key = (stage.index, index)
+        if key in self.stage_inputs:  # produced by a stage of this rank
+            return self.incoming_inputs.to_device(self.stage_inputs[key]).on_device()
+        x = self._receive_hidden(stage.index - 1, tokens)
+        self.stage_inputs[key] = self.outgoing.to_host(x)
         return x
 
     def _backward(self, stage: Stage, micro_batches: list[Batch]) -> Tensor:
         total, leaves = torch.zeros((), device=self.device), stage.leaves()
         trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-        for index, part in enumerate(micro_batches):
-            self.micro_turns.begin()
-            kept = None if stage.number == 0 else self.inputs.to_device(self.kept.pop((stage.number, index)))
-            x = part.tokens if kept is None else kept.on_device().detach().requires_grad_()
-            head = stage.number == self.count - 1  # the head runs forward now; all others recompute
-            with nullcontext() if head else span(RECOMPUTE):
-                y = functional_call(stage.module, leaves, (x,), part.extras(targets=self.loss.chunked))
-            if head:
-                y, coming = self.loss(y, part.targets), None
+        for index, rows in enumerate(micro_batches):
+            self.micro_batch_throttle.begin()
+            saved_input = None if stage.index == 0 else self.incoming_inputs.to_device(self.stage_inputs.pop((stage.index, index)))
+            x = rows.tokens if saved_input is None else saved_input.on_device().detach().requires_grad_()
+            is_head = stage.index == self.stage_count - 1  # the head runs forward now; all others recompute
+            with nullcontext() if is_head else span(RECOMPUTE):
+                y = functional_call(stage.module, leaves, (x,), rows.extras(targets=self.loss.chunked))
+            if is_head:
+                y, output_gradient = self.loss(y, rows.targets), None
                 total += y.detach()
             else:
-                coming = self._gradient(stage, index, y)
-            inputs = ([] if kept is None else [x]) + list(trained.values())
-            found = list(torch.autograd.grad(y, inputs, coming)) if inputs else []  # empty for a frozen embedding
-            if kept is not None:
-                self._pass_on(stage.number - 1, index, found.pop(0), self.returned)
-            stage.add(dict(zip(trained, found, strict=True)), reduce_dtype(self.plan))
-            del found  # otherwise they are alive together with the next micro-batch's gradients
+                output_gradient = self._output_gradient(stage, index, y)
+            inputs = ([] if saved_input is None else [x]) + list(trained.values())
+            gradients = list(torch.autograd.grad(y, inputs, output_gradient)) if inputs else []  # empty for a frozen embedding
+            if saved_input is not None:
+                self._send(stage.index - 1, index, gradients.pop(0), self.output_gradients)
+            stage.add_gradients(dict(zip(trained, gradients, strict=True)), reduce_dtype(self.plan))
+            del gradients  # otherwise they are alive together with the next micro-batch's gradients
         return total
 
-    def _gradient(self, stage: Stage, index: int, like: Tensor) -> Tensor:
+    def _output_gradient(self, stage: Stage, index: int, like: Tensor) -> Tensor:
         """The gradient of a stage's output, from the following stage; ``like`` is the output."""
-        if (copy := self.returned.pop((stage.number, index), None)) is not None:
-            return self.inputs.to_device(copy).on_device()
-        return self._received(stage.number + 1, torch.empty_like(like))
+        if (copy := self.output_gradients.pop((stage.index, index), None)) is not None:
+            return self.incoming_inputs.to_device(copy).on_device()
+        return self._receive_into(stage.index + 1, torch.empty_like(like))
 
-    def _give_back(self, stage: Stage) -> None:
+    def _start_gradient_copies(self, stage: Stage) -> None:
         """Starts the copy of a round's accumulated gradients to the host."""
-        self.given_back = stage, {name: self.outgoing.to_host(total) for name, total in stage.sums.items()}
+        self.pending_copies = stage, {name: self.outgoing.to_host(total) for name, total in stage.gradient_sums.items()}
 
-    def _settle(self, *, last: bool) -> None:
+    def _take_gradients(self, *, last: bool) -> None:
         """Adds the gradients that were copied to the host to those of earlier rounds; after the ``last`` round they are
         complete, and a stage may be updated.
         """
-        if self.given_back is None:
+        if self.pending_copies is None:
             return
-        (stage, copies), self.given_back = self.given_back, None
+        (stage, copies), self.pending_copies = self.pending_copies, None
         parameters = dict(stage.module.named_parameters())
         for parameter, copy in ((parameters[name], copy) for name, copy in copies.items()):
             gradient = copy.on_host().to(parameter.dtype)
-            before = self.gradients.get(parameter)
-            self.gradients[parameter] = gradient if before is None else before.add_(gradient)
-        ends = (0, self.count - 1) if self.ends is not None else ()  # tied embedding and head: their gradients are summed later
-        if last and self.updater is not None and self.update_at_once is not None and stage.number not in ends:
-            whole = {parameters[name]: self.gradients.pop(parameters[name]) for name in copies}
-            self.updating.append(self.updater.submit(_update_stage, stage, whole, self.update_at_once))
+            earlier = self.gradients.get(parameter)
+            self.gradients[parameter] = gradient if earlier is None else earlier.add_(gradient)
+        tied_stages = (0, self.stage_count - 1) if self.tied_weights is not None else ()  # their gradients are summed later
+        if last and self.update_executor is not None and self.update_parameter is not None and stage.index not in tied_stages:
+            gradients = {parameters[name]: self.gradients.pop(parameters[name]) for name in copies}
+            self.updates.append(self.update_executor.submit(_update_stage, stage, gradients, self.update_parameter))
 
-    def _pass_on(self, to: int, index: int, value: Tensor, here: dict[tuple[int, int], Copy]) -> None:
-        """Hands a micro-batch's tensor to stage ``to``: through host memory on this rank, otherwise by a send."""
-        peer = to % self.ranks
+    def _send(self, stage: int, index: int, value: Tensor, local: dict[tuple[int, int], Copy]) -> None:
+        """Hands a micro-batch's tensor to a stage: through host memory on this rank, otherwise by a send."""
+        peer = stage % self.ranks
         if peer == self.rank:
-            here[to, index] = self.outgoing.to_host(value)
+            local[stage, index] = self.outgoing.to_host(value)
             return
         value = value.contiguous()
         work = dist.isend(value, peer, group=self._group(self.rank, peer))
@@ -336,19 +341,19 @@ class Streaming:
         self.sent.append((work, value))
         self.sent = [(work, value) for work, value in self.sent if not work.is_completed()]
 
-    def _receive(self, source: int, tokens: Tensor) -> Tensor:
+    def _receive_hidden(self, source: int, tokens: Tensor) -> Tensor:
         shape = (*tokens.shape, self.plan.model.hidden_size)
-        return self._received(source, torch.empty(shape, dtype=self.dtype, device=self.device))
+        return self._receive_into(source, torch.empty(shape, dtype=self.dtype, device=self.device))
 
-    def _received(self, source: int, into: Tensor) -> Tensor:
+    def _receive_into(self, source: int, target: Tensor) -> Tensor:
         peer = source % self.ranks
-        dist.recv(into, peer, group=self._group(peer, self.rank))
-        return into
+        dist.recv(target, peer, group=self._group(peer, self.rank))
+        return target
 
     def _group(self, sender: int, receiver: int) -> dist.ProcessGroup:
         return self.groups[DOWN if sender < receiver else UP]
 
-    def _end_sends(self) -> None:
+    def _wait_for_sends(self) -> None:
         for work, _ in self.sent:
             work.wait()
         self.sent = []
@@ -366,6 +371,6 @@ def _update_stage(stage: Stage, gradients: dict[nn.Parameter, Tensor], update: C
     stage.refresh()
 
 
-def _with_following(row: Sequence[Stage]) -> Iterator[tuple[Stage, Stage | None]]:
+def _with_next(sequence: Sequence[Stage]) -> Iterator[tuple[Stage, Stage | None]]:
     """Each stage with the following one; None after the last."""
-    yield from zip(row, [*row[1:], None], strict=True)
+    yield from zip(sequence, [*sequence[1:], None], strict=True)

@@ -22,18 +22,19 @@ from strategist_runtime.model.experts import MixtureOfExperts
 
 
 def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, knobs: Knobs) -> None:
-    """Splits heads, feed-forward and vocabulary over ``mesh``; between the blocks activations are replicated, or sharded by
-    sequence.
+    """Splits heads, feed-forward and vocabulary over ``mesh``; between the blocks activations (the residual stream) are replicated,
+    or sharded by sequence.
     """
-    between = Shard(1) if knobs.sequence_parallel else Replicate()
+    residual_placement = Shard(1) if knobs.sequence_parallel else Replicate()
     if model.embedding is not None:
-        model.embedding = VocabParallelEmbedding(model.embedding, mesh, between)
+        model.embedding = VocabParallelEmbedding(model.embedding, mesh, residual_placement)
     if model.positions is not None:
-        model.positions = VocabParallelEmbedding(model.positions, mesh, between)
-    parallelize_module(model, mesh, _outside_styles(model.stage_spec, between, knobs))
+        model.positions = VocabParallelEmbedding(model.positions, mesh, residual_placement)
+    parallelize_module(model, mesh, _head_styles(model.stage_spec, residual_placement, knobs))
     model.tie()
     for layer in model.layers.values():
-        styles = _attention_styles(shape, between) | _feed_forward_styles(layer.get_submodule("feed_forward"), between)
+        feed_forward = layer.get_submodule("feed_forward")
+        styles = _attention_styles(shape, residual_placement) | _feed_forward_styles(feed_forward, residual_placement)
         if knobs.sequence_parallel:
             styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
         parallelize_module(layer, mesh, styles)
@@ -47,28 +48,30 @@ class VocabParallelEmbedding(nn.Embedding):
     reduction (docs/decisions/2026-11-21-embedding-gradient-under-tensor-parallelism.md).
     """
 
-    def __init__(self, whole: nn.Embedding, mesh: DeviceMesh, between: Shard | Replicate) -> None:
-        rows = distribute_tensor(whole.weight, mesh, [Shard(0)])
-        super().__init__(whole.num_embeddings, whole.embedding_dim, _weight=rows, _freeze=not whole.weight.requires_grad)
-        self.between = between
-        self.first = mesh.get_local_rank() * -(-whole.num_embeddings // mesh.size())
+    def __init__(self, embedding: nn.Embedding, mesh: DeviceMesh, residual_placement: Shard | Replicate) -> None:
+        rows = distribute_tensor(embedding.weight, mesh, [Shard(0)])
+        super().__init__(
+            embedding.num_embeddings, embedding.embedding_dim, _weight=rows, _freeze=not embedding.weight.requires_grad
+        )
+        self.residual_placement = residual_placement
+        self.first_row = mesh.get_local_rank() * -(-embedding.num_embeddings // mesh.size())
 
     def forward(self, input: Tensor) -> Tensor:
         assert isinstance(self.weight, DTensor)
         rows = self.weight.to_local()
-        row = input - self.first
-        others = (row < 0) | (row >= len(rows))
-        found = F.embedding(row.masked_fill(others, 0), rows).masked_fill(others.unsqueeze(-1), 0)
-        whole = DTensor.from_local(found, self.weight.device_mesh, [Partial()], run_check=False)
-        return whole.redistribute(placements=[self.between], async_op=True).to_local()
+        row = input - self.first_row
+        outside = (row < 0) | (row >= len(rows))
+        embedded = F.embedding(row.masked_fill(outside, 0), rows).masked_fill(outside.unsqueeze(-1), 0)
+        partial_sum = DTensor.from_local(embedded, self.weight.device_mesh, [Partial()], run_check=False)
+        return partial_sum.redistribute(placements=[self.residual_placement], async_op=True).to_local()
 
 
-def _outside_styles(stage_spec: StageSpec, between: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
+def _head_styles(stage_spec: StageSpec, residual_placement: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
     """Styles of a stage's last norm and head."""
     styles: dict[str, ParallelStyle] = {}
     if stage_spec.head:
         styles["head"] = ColwiseParallel(
-            input_layouts=between,
+            input_layouts=residual_placement,
             output_layouts=Shard(-1) if knobs.loss_parallel else Replicate(),
             use_local_output=not knobs.loss_parallel,
         )
@@ -77,12 +80,12 @@ def _outside_styles(stage_spec: StageSpec, between: Shard | Replicate, knobs: Kn
     return styles
 
 
-def _attention_styles(shape: ModelShape, between: Shard | Replicate) -> dict[str, ParallelStyle]:
+def _attention_styles(shape: ModelShape, residual_placement: Shard | Replicate) -> dict[str, ParallelStyle]:
     """Styles of attention: one all-gather before and one reduction after; the column-parallel matmuls share the gathered input."""
     styles: dict[str, ParallelStyle] = {
-        "attention": PrepareModuleInput(input_layouts=(between, None), desired_input_layouts=(Replicate(), None)),
+        "attention": PrepareModuleInput(input_layouts=(residual_placement, None), desired_input_layouts=(Replicate(), None)),
         "attention.query": ColwiseParallel(),
-        "attention.output": RowwiseParallel(output_layouts=between),
+        "attention.output": RowwiseParallel(output_layouts=residual_placement),
     }
     if shape.mla is not None:
         latents = ("latent", "latent_norm", *(("query_down", "query_norm") if shape.mla.query_rank else ()))
@@ -115,13 +118,13 @@ class HeadShardedParameters(ParallelStyle):
         return module
 
 
-def _feed_forward_styles(module: nn.Module, between: Shard | Replicate) -> dict[str, ParallelStyle]:
+def _feed_forward_styles(module: nn.Module, residual_placement: Shard | Replicate) -> dict[str, ParallelStyle]:
     """Styles of a layer's feed-forward; none for a mixture of experts, which experts.py parallelizes."""
     if isinstance(module, MixtureOfExperts):
         return {}
     styles: dict[str, ParallelStyle] = {
-        "feed_forward": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
+        "feed_forward": PrepareModuleInput(input_layouts=(residual_placement,), desired_input_layouts=(Replicate(),)),
         "feed_forward.up": ColwiseParallel(),
-        "feed_forward.down": RowwiseParallel(output_layouts=between),
+        "feed_forward.down": RowwiseParallel(output_layouts=residual_placement),
     }
     return styles | ({"feed_forward.gate": ColwiseParallel()} if module.gate is not None else {})

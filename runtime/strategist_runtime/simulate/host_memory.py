@@ -37,8 +37,8 @@ def update_synchronously(trainer: Trainer) -> None:
     """Runs background updates in the calling thread, since the modes of a simulation do not apply to other threads."""
     if isinstance(trainer.optimizer, HostInBackward):
         trainer.optimizer.submit_update = lambda work: work()  # type: ignore[method-assign]
-    if isinstance(trainer.pipeline, Streaming) and trainer.pipeline.updater is not None:
-        trainer.pipeline.updater = SynchronousExecutor()
+    if isinstance(trainer.pipeline, Streaming) and trainer.pipeline.update_executor is not None:
+        trainer.pipeline.update_executor = SynchronousExecutor()
 
 
 class SynchronousExecutor(ThreadPoolExecutor):

@@ -143,7 +143,7 @@ def _count_static_tensors(live: Live, trainer: Trainer) -> None:
     for tensor in memory.optimizer_states(trainer.optimizer):
         live.hold(tensor, "optimizer" if offload == "none" else HOST, OPTIMIZER)
     for stage in trainer.pipeline.stages if isinstance(trainer.pipeline, Streaming) else ():
-        for tensor in stage.stored.values():
+        for tensor in stage.host_weights.values():
             live.hold(tensor, HOST)
     for host in host_optimizers(trainer.optimizer) if offload != "none" else ():
         update_on_host(host)

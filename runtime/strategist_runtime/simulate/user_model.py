@@ -24,7 +24,7 @@ from strategist_runtime.adapters.external_model import ExternalModel, largest_li
 from strategist_runtime.builder import NativeModelBuilder
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import StageSpec
-from strategist_runtime.model.lora import RowsOf
+from strategist_runtime.model.lora import ReadRows
 from strategist_runtime.model.loss import Loss
 
 OPTION = "--model-code"
@@ -92,7 +92,7 @@ class UserLoss(Loss):
 
     def __call__(self, output: Any, targets: Tensor) -> Tensor:
         loss = self.function(output, targets) / self.micro_batches
-        return loss if self.scale is None else self.scale.applied(loss)
+        return loss if self.scale is None else self.scale.scale_gradients(loss)
 
 
 class UserModelBuilder:
@@ -126,7 +126,7 @@ class UserModelBuilder:
     def fill(self, model: ExternalModel, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
         """Does nothing: the module is on its device already, and has no values."""
 
-    def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
+    def rows_of(self, plan: Plan, settings: TrialSettings) -> ReadRows:
         """The native decoder's; a user's model is never quantised."""
         return NativeModelBuilder().rows_of(plan, settings)
 

@@ -134,14 +134,14 @@ class SimulatedStreams:
         finally:
             self.order.current = previous
 
-    def keep(self, tensor: Tensor, stream: Stream) -> None:
+    def record_stream(self, tensor: Tensor, stream: Stream) -> None:
         self.order.on_record_stream(tensor, stream.line)
 
     def host_memory(self, like: Tensor) -> Tensor:
         with creating_part(host_memory.HOST):
             return torch.empty_like(like)
 
-    def copied(self, tensor: Tensor) -> Tensor:
+    def to_device(self, tensor: Tensor) -> Tensor:
         with creating_part("activations"):
             return tensor.clone()
 

@@ -23,7 +23,7 @@ from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.decay import no_decay_parameters
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.optimizers.optimizer import attach, make_optimizer, scale_gradients
-from strategist_runtime.parallel.context import Context
+from strategist_runtime.parallel.context import ContextParallel
 from strategist_runtime.parallel.data_parallel import gradient_sync
 from strategist_runtime.parallel.expert_balance import balance_experts, scale_auxiliary_losses
 from strategist_runtime.parallel.pipeline import Pipeline
@@ -72,7 +72,7 @@ class Trainer:
     loss: Loss
     reader: Reader
     pipeline: Pipeline | Streaming | None
-    context: Context | None = None
+    context: ContextParallel | None = None
     first_sample: int = 0
     stop_requested: Callable[[], bool] = never_stop
 
@@ -153,7 +153,7 @@ class Trainer:
         """
         if self.context is None or self.plan.candidate.options.cp_restore_buffers != within_step:
             return rows
-        return self.context.cut(rows)
+        return self.context.shard_batch(rows)
 
     def _micro_batches(self, rows: Batch) -> Tensor:
         (model,) = self.parts
@@ -206,7 +206,7 @@ def make_trainer(
     """The trainer of this rank: the parallelized model of ``plan`` with its initial weights, and its optimizer; ``builder`` as
     in ``parallelize``.
     """
-    context = None if meshes.context is None else Context(plan, meshes.context, device)
+    context = None if meshes.context is None else ContextParallel(plan, meshes.context, device)
     parts, loss = parallelize(plan, settings, meshes, device, context, builder), Loss(plan)
     loss.attach(parts)
     optimizer = make_optimizer(plain_names(parts), plan, settings, no_decay_parameters(parts, settings.no_decay))
@@ -235,12 +235,7 @@ def make_reader(plan: Plan, settings: TrialSettings, meshes: Meshes) -> Reader:
 
 
 def _pipeline(
-    parts: tuple[nn.Module, ...],
-    plan: Plan,
-    meshes: Meshes,
-    device: torch.device,
-    loss: Loss,
-    optimizer: torch.optim.Optimizer,
+    parts: tuple[nn.Module, ...], plan: Plan, meshes: Meshes, device: torch.device, loss: Loss, optimizer: torch.optim.Optimizer
 ) -> Pipeline | Streaming | None:
     if plan.candidate.knobs.offload == "streamed":
         return Streaming(parts, plan, device, loss, optimizer.update if isinstance(optimizer, InBackward) else None)

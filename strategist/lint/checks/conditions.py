@@ -7,7 +7,7 @@ from strategist.cards.card import LAWS, Card, Effect, EffectKind, Phase, Policy
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.expr.check import Expression
 from strategist.expr.vocabulary import ESTIMATE, OBSERVED
-from strategist.files.yaml_file import Place
+from strategist.files.yaml_file import KeyPath
 from strategist.lint.constant import constant_part
 from strategist.lint.regions import card_holds, remaining_regions, selected
 from strategist.lint.registry import Subject, check, finding
@@ -65,7 +65,7 @@ def policy_is_reachable(subject: Subject) -> Iterator[Diagnostic]:
     card = subject.sound
     for index, policy in enumerate(card.policies if card else ()):
         if card and (reason := _unreachable_reason(card, index, policy)):
-            key_path: Place = ("policies", index, "when") if policy.when else ("policies", index)
+            key_path: KeyPath = ("policies", index, "when") if policy.when else ("policies", index)
             yield finding(subject, "CARD034", f"policy {policy.id} never acts: {reason}", key_path)
 
 
@@ -120,7 +120,7 @@ def _acts_on_options(policy: Policy) -> bool:
     return bool(settings) and all(setting.path.startswith("options.") for setting in settings)
 
 
-def _conditions(subject: Subject) -> Iterator[tuple[Expression, Place]]:
+def _conditions(subject: Subject) -> Iterator[tuple[Expression, KeyPath]]:
     card = subject.sound
     for section in ("preconditions", "policies", "risks") if card else ():
         for index, entry in enumerate(getattr(card, section)):

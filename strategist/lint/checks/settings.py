@@ -7,7 +7,7 @@ from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.knobs import CONVERGENCE_KNOBS, show_value
 from strategist.contract.options import CONVERGENCE_OPTIONS
 from strategist.expr.vocabulary import REQUEST_ONLY, same_choice
-from strategist.files.yaml_file import Place
+from strategist.files.yaml_file import KeyPath
 from strategist.lint.regions import acting_regions, changes_nothing, forbids_nothing
 from strategist.lint.registry import Subject, check, finding
 from strategist.lint.satisfiability import Regions
@@ -96,7 +96,7 @@ def values_declared(subject: Subject) -> Iterator[Diagnostic]:
                 yield finding(subject, "CARD030", message, key_path)
 
 
-def _requested_settings(subject: Subject) -> Iterator[tuple[Setting, Place]]:
+def _requested_settings(subject: Subject) -> Iterator[tuple[Setting, KeyPath]]:
     """Settings that the card's effects (except forbid) and fallbacks ask for, each with its place."""
     card = subject.sound
     for index, policy in enumerate(card.policies if card else ()):

@@ -5,7 +5,7 @@ from typing import Any
 
 from strategist.cards.card import ROOT, Card
 from strategist.contract.diagnostic import Diagnostic, Level
-from strategist.files.yaml_file import Place
+from strategist.files.yaml_file import KeyPath
 from strategist.lint.registry import Subject, check, finding
 
 _MACHINE_READABLE: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -80,7 +80,7 @@ def both_languages(subject: Subject) -> Iterator[Diagnostic]:
             yield finding(subject, "CARD041", f"{_name(key_path)} has no text in {missing}", key_path)
 
 
-def _mappings(data: Any, key_path: Place) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _mappings(data: Any, key_path: KeyPath) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
     """All mappings of a card, except those in its cases, which have no languages."""
     entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     if isinstance(data, dict):
@@ -90,5 +90,5 @@ def _mappings(data: Any, key_path: Place) -> Iterator[tuple[Place, dict[str, Any
             yield from _mappings(value, (*key_path, key))
 
 
-def _name(key_path: Place) -> str:
+def _name(key_path: KeyPath) -> str:
     return next(str(key) for key in reversed(key_path) if isinstance(key, str))

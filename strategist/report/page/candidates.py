@@ -57,7 +57,7 @@ def _dot(item: Seen, fields: Mapping[str, str]) -> Mark:
     settings = f"recompute {recompute_words(knobs)}, offload {knobs.offload}, micro-batch {knobs.micro_batch}"
     figures = f"{tokens(item.tokens_per_second)} tokens/s, {gib(item.peak_memory_bytes)} GiB"
     rank = f"place {item.place:,}" if item.place is not None else "does not fit"
-    text = f"{candidate_words(item.candidate)}; {settings}: {figures}, {rank}; the best of {item.alike:,} similar"
+    text = f"{candidate_words(item.candidate)}; {settings}: {figures}, {rank}; the best of {item.similar_candidates:,} similar"
     css_class = "front" if item.front else "fits" if item.place is not None else "large"
     return Mark(
         x=item.peak_memory_bytes / GIB, y=item.tokens_per_second, text=text, css_class=css_class, marks=filter_attributes(fields)

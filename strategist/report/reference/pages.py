@@ -61,7 +61,7 @@ def write(pages: Mapping[str, str], folder: Path, *, force: bool = False) -> tup
     stale_pages = tuple(path for path in stale_files(pages, folder))
     for name, text in pages.items():
         outputs.make_folder((folder / name).parent)
-        outputs.write(folder / name, text, own=None if force else MARK)
+        outputs.write(folder / name, text, marker=MARK, force=force)
     for path in stale_pages:
         path.unlink()
     return stale_pages

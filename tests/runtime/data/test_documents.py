@@ -9,7 +9,7 @@ from strategist_runtime.data.documents import SyntheticDocuments
 from strategist_runtime.data.reader import Reader
 from strategist_runtime.data.sample import Sample
 from strategist_runtime.mesh import Meshes
-from strategist_runtime.model.attention_metadata import MetadataBuilder, within_documents
+from strategist_runtime.model.attention_metadata import MetadataBuilder, positions_in_documents
 from strategist_runtime.model.rotary import Rotary
 from strategist_runtime.training.trainer import make_reader
 
@@ -32,7 +32,7 @@ def test_a_document_ends_with_its_end_token():
 
 
 def test_positions_restart_with_each_document():
-    assert within_documents(DOCUMENTS).tolist() == [[0, 1, 2, 0, 1, 0, 1, 2], [0, 0, 1, 2, 3, 4, 5, 6]]
+    assert positions_in_documents(DOCUMENTS).tolist() == [[0, 1, 2, 0, 1, 0, 1, 2], [0, 0, 1, 2, 3, 4, 5, 6]]
 
 
 @pytest.mark.parametrize("model", ["tiny", "grouped", "gpt", "latent", "sinks"])
@@ -69,11 +69,11 @@ def test_data_parallel_ranks_together_read_the_documents_of_one_process():
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_context_parallel_metadata_equal_those_of_a_single_process(ranks):
     rotary, follow = Rotary(8, 4, 10000.0, torch.device("cpu")), torch.arange(8)
-    whole = MetadataBuilder(rotary, follow).of(DOCUMENTS)
+    whole = MetadataBuilder(rotary, follow).build(DOCUMENTS)
     order = torch.stack([torch.randperm(8, generator=torch.Generator().manual_seed(row)) for row in range(2)])
     for rank in range(ranks):
         mine = order.chunk(ranks, dim=1)[rank]
-        part = MetadataBuilder(rotary, follow, rank=rank, ranks=ranks, masked=True).of(DOCUMENTS, order)
+        part = MetadataBuilder(rotary, follow, rank=rank, ranks=ranks, always_mask=True).build(DOCUMENTS, order)
         assert torch.equal(part.positions, whole.positions.gather(1, mine))
         for row in range(2):
             assert torch.equal(part.mask[row, 0], whole.mask[row, 0][mine[row]][:, order[row]])
@@ -104,7 +104,7 @@ def test_flex_attention_with_documents_on_a_gpu_equals_masked_attention_on_a_cpu
     parts = [torch.randn(2, count, 512, 32, generator=generator) for count in (4, heads, heads)]
     found = []
     for on in (torch.device("cpu"), torch.device("cuda")):
-        metadata = MetadataBuilder(None, torch.arange(512, device=on)).of(documents.to(on))
+        metadata = MetadataBuilder(None, torch.arange(512, device=on)).build(documents.to(on))
         inputs = [part.detach().to(on).requires_grad_() for part in parts]
         mixed = masked_attention(*inputs, metadata.mask)
         mixed.square().sum().backward()

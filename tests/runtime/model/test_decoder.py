@@ -149,7 +149,7 @@ def test_latent_attention_scores_depend_on_relative_positions_only():
 def test_sinks_with_a_block_mask_on_a_gpu_equal_those_with_a_dense_mask():
     tokens, window = 256, 100
     places = {place: torch.arange(tokens, device=place) for place in ("cpu", "cuda")}
-    masks = {place: MetadataBuilder(None, order, window=window).plain.windowed for place, order in places.items()}
+    masks = {place: MetadataBuilder(None, order, window=window).default.window_mask for place, order in places.items()}
     core, given = SinkCore(4), [torch.randn(2, heads, tokens, 32) for heads in (4, 2, 2)]
     with torch.no_grad():
         core.sinks.copy_(torch.randn(4))

@@ -50,7 +50,7 @@ def moved_bytes(layers, autocast):
         model = Decoder(shape := replace(SHAPE, layers=layers))
     seeded.materialise(model, shape, TOKENS, 0, CPU)
     model = model if autocast else model.bfloat16()
-    model.arithmetic = lambda: torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext()
+    model.forward_context = lambda: torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext()
     tokens = torch.zeros((1, TOKENS), dtype=torch.long)
     with cuda_replacements():
         with BytesCounter() as forward:

@@ -150,10 +150,10 @@ def test_the_auxiliary_loss_is_minimal_for_balanced_experts():
     one = router()
     even = torch.full((1, 4, 8), 1 / 8)
     visits = torch.tensor([[1, 1, 0, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0, 1, 1]])
-    assert one._unbalance(even, visits[None].float()).item() == pytest.approx(1.0)
+    assert one._auxiliary_loss(even, visits[None].float()).item() == pytest.approx(1.0)
     crowded = torch.zeros(1, 4, 8)
     crowded[..., 0] = crowded[..., 1] = 0.5
-    assert one._unbalance(crowded, visits[:1].expand(1, 4, 8).float()).item() == pytest.approx(4.0)
+    assert one._auxiliary_loss(crowded, visits[:1].expand(1, 4, 8).float()).item() == pytest.approx(4.0)
 
 
 def test_balance_biases_move_by_the_sign_of_the_load_error():

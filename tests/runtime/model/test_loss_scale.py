@@ -20,7 +20,7 @@ pytestmark = pytest.mark.torch
 
 def test_scaling_changes_gradients_but_not_the_reported_loss():
     value = torch.tensor(3.0, requires_grad=True)
-    loss = LossScale().applied(value * 2)
+    loss = LossScale().scale_gradients(value * 2)
     loss.backward()
     assert loss.item() == 6.0
     assert value.grad.item() == 2 * INITIAL

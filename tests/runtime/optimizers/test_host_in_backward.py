@@ -52,7 +52,7 @@ def test_an_update_waits_for_the_copy_of_its_gradient():
     backward(reference, 0)
     for parameter in model.parameters():
         parameter.register_hook(not_yet)
-        optimizer.host_of[parameter].down.there = lambda gradient: Late(tensor=gradient)
+        optimizer.host_of[parameter].host_stream.host_tensor = lambda gradient: Late(tensor=gradient)
     backward(model, 0)
     assert optimizer.squared_norm_share() == gradients.squared_norm_share(reference.parameters())
     optimizer.step()

@@ -28,12 +28,12 @@ def trainer(model: ModelShape = DEEP, workload: Workload = WORKLOAD, device: tor
 
 def buffers_of(one: Trainer) -> OffloadBuffers:
     (part,) = one.parts
-    return part.around.args[0]
+    return part.layer_context.__self__
 
 
 def buffers_up_to(first_buffer: OffloadBuffer | None) -> list[OffloadBuffer]:
     """A buffer and those before it, first layer first."""
-    return [] if first_buffer is None else [*buffers_up_to(first_buffer.before), first_buffer]
+    return [] if first_buffer is None else [*buffers_up_to(first_buffer.previous), first_buffer]
 
 
 def forward(one: Trainer) -> tuple[torch.Tensor, list[OffloadBuffer]]:
@@ -54,17 +54,17 @@ def test_activations_of_all_layers_except_the_last_are_offloaded(recompute):
     _loss, buffers = forward(trainer(activation_offload=True, recompute=recompute))
     assert len(buffers) == DEEP.layers
     for one in buffers[:-1]:
-        assert one.kept
-        assert all(kept.away is not None and kept.here is None and kept.back is None for kept in one.kept.values())
-    assert buffers[-1].kept
-    assert all(kept.away is None for kept in buffers[-1].kept.values())
+        assert one.tensors
+        assert all(saved.host_copy is not None and saved.device_copy is None for saved in one.tensors.values())
+    assert buffers[-1].tensors
+    assert all(saved.host_copy is None for saved in buffers[-1].tensors.values())
 
 
 def test_with_full_recomputation_only_layer_inputs_are_offloaded():
     _loss, buffers = forward(trainer(activation_offload=True, recompute="full"))
     for one in buffers[:-1]:
-        (kept,) = (each for each in one.kept.values() if each.away.tensor.numel())  # torch 2.11 saves an empty tensor, too
-        assert kept.away.tensor.shape == (8, WORKLOAD.seq_len, DEEP.hidden_size)
+        (saved,) = (each for each in one.tensors.values() if each.host_copy.tensor.numel())  # torch 2.11 saves an empty tensor, too
+        assert saved.host_copy.tensor.shape == (8, WORKLOAD.seq_len, DEEP.hidden_size)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -73,7 +73,7 @@ def test_weights_and_their_casts_are_not_offloaded(precision):
     (part,) = one.parts
     matrices = {shape for p in part.parameters() if p.dim() == 2 for shape in (tuple(p.shape), tuple(p.shape[::-1]))}
     _loss, buffers = forward(one)
-    assert not {tuple(kept.away.tensor.shape) for each in buffers[:-1] for kept in each.kept.values()} & matrices
+    assert not {tuple(saved.host_copy.tensor.shape) for each in buffers[:-1] for saved in each.tensors.values()} & matrices
 
 
 def test_offload_buffers_are_empty_after_the_backward_pass():
@@ -81,14 +81,14 @@ def test_offload_buffers_are_empty_after_the_backward_pass():
     loss.backward()
     del loss
     gc.collect()
-    assert not any(len(one.kept) for one in buffers)
+    assert not any(len(one.tensors) for one in buffers)
 
 
 def test_a_tensor_saved_by_several_operations_is_offloaded_once():
     one, tensor = first_buffer(), torch.randn(4, 4)
     first, second = one.pack(tensor), one.pack(tensor)
-    assert first.kept is second.kept
-    assert one.pack(tensor.t()).kept is not first.kept
+    assert first.saved is second.saved
+    assert one.pack(tensor.t()).saved is not first.saved
 
 
 def test_a_modified_tensor_is_offloaded_again():
@@ -113,15 +113,15 @@ def test_reused_memory_is_not_confused_with_an_offloaded_tensor():
 
 def test_a_layers_backward_pass_prefetches_the_previous_layer():
     _loss, buffers = forward(trainer(activation_offload=True))
-    offloaded = [list(one.kept.values()) for one in buffers]
-    buffers[2].begin()
+    offloaded = [list(one.tensors.values()) for one in buffers]
+    buffers[2].begin_backward()
     for number, each in enumerate(offloaded[:-1]):
-        assert all((kept.back is not None) == (number in (1, 2)) for kept in each)
+        assert all((saved.device_copy is not None) == (number in (1, 2)) for saved in each)
 
 
 def test_without_activation_offload_layers_have_no_hooks():
     (part,) = trainer().parts
-    assert part.around is no_layer_context
+    assert part.layer_context is no_layer_context
 
 
 @pytest.mark.gpu

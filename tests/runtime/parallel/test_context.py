@@ -7,7 +7,7 @@ import pytest
 import torch
 from strategist_runtime.capability import refusals
 from strategist_runtime.compat import context as compat_context
-from strategist_runtime.parallel.context import shareable_lengths
+from strategist_runtime.parallel.context import divisible_lengths
 
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
@@ -55,7 +55,7 @@ def test_per_document_order_balances_each_document(lengths):
 def test_documents_of_any_length_are_nearly_balanced():
     lengths = torch.tensor([100, 1, 2, 61, 300, 48])
     documents = torch.arange(6).repeat_interleave(lengths)
-    shared = shareable_lengths(documents, 8)
+    shared = divisible_lengths(documents, 8)
     assert sum(shared) == 512
     assert all(length % 8 == 0 for length in shared)
     order = compat_context.head_tail_order_per_document(shared, 4, CPU)
@@ -64,13 +64,7 @@ def test_documents_of_any_length_are_nearly_balanced():
     assert loads.max() / loads.min() < 1.1 < unbalanced.max() / unbalanced.min()
 
 
-@pytest.mark.parametrize(
-    ("model", "settings"),
-    [
-        (TINY, PACKED),
-        (replace(TINY, sliding_window=4), TrialSettings()),
-    ],
-)
+@pytest.mark.parametrize(("model", "settings"), [(TINY, PACKED), (replace(TINY, sliding_window=4), TrialSettings())])
 def test_ring_attention_refuses_masks_that_gathered_attention_supports(model, settings):
     (text,) = refusals(plan(**SHARED, model=model), settings)
     assert text.endswith("the ring of cp 2 is causal only; choose cp_attention flex, which gathers")

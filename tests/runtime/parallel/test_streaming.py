@@ -37,7 +37,7 @@ def test_each_layer_is_copied_once_per_pass_and_round(monkeypatch):
     loads = []
     load = streaming.Stage.load
     monkeypatch.setattr(
-        streaming.Stage, "load", lambda stage, lane: (stage.weights or loads.append(stage.number), load(stage, lane))
+        streaming.Stage, "load", lambda stage, stream: (stage.device_weights or loads.append(stage.index), load(stage, stream))
     )
     for rounds in (1, 2):
         loads.clear()
@@ -115,7 +115,7 @@ def test_updates_in_the_backward_pass_equal_those_after_it(monkeypatch, rounds):
 def test_a_stage_is_updated_during_the_backward_pass_of_earlier_stages():
     one = trainer(sgd(optimizer_in_backward=True))
     updated, head = threading.Event(), dict(one.parts[-1].named_parameters())["head.weight"]
-    update, backward = one.pipeline.update_at_once, one.pipeline._backward
+    update, backward = one.pipeline.update_parameter, one.pipeline._backward
 
     def watched_update(parameter):
         update(parameter)
@@ -123,16 +123,16 @@ def test_a_stage_is_updated_during_the_backward_pass_of_earlier_stages():
             updated.set()
 
     def watched_backward(stage, micro_batches):
-        assert stage.number > 0 or updated.wait(60)
+        assert stage.index > 0 or updated.wait(60)
         return backward(stage, micro_batches)
 
-    one.pipeline.update_at_once, one.pipeline._backward = watched_update, watched_backward
+    one.pipeline.update_parameter, one.pipeline._backward = watched_update, watched_backward
     one.step(one.batch(0))
 
 
 def test_a_failed_update_in_the_backward_pass_is_raised():
     one = trainer(sgd(optimizer_in_backward=True))
-    one.pipeline.update_at_once = lambda parameter: 1 / 0
+    one.pipeline.update_parameter = lambda parameter: 1 / 0
     with pytest.raises(ZeroDivisionError):
         one.step(one.batch(0))
 
@@ -156,15 +156,22 @@ def test_streamed_training_on_a_gpu_equals_resident_training():
 
 
 def test_the_host_prefetches_one_stage_and_two_micro_batches(monkeypatch):
-    """Each lane is a queue of the device: inputs in the queue of weights would wait for the next stage's weights."""
+    """Each copy stream is a queue of the device: inputs in the queue of weights would wait for the next stage's weights."""
     issued = []
-    to_device, begin = streaming.Lane.to_device, streaming.CopyThrottle.begin
-    monkeypatch.setattr(streaming.Lane, "to_device", lambda lane, source: (issued.append(lane), to_device(lane, source))[1])
-    monkeypatch.setattr(streaming.CopyThrottle, "begin", lambda turns: (issued.append(turns), begin(turns))[1])
+    to_device, begin = streaming.CopyStream.to_device, streaming.CopyThrottle.begin
+    monkeypatch.setattr(
+        streaming.CopyStream, "to_device", lambda stream, source: (issued.append(stream), to_device(stream, source))[1]
+    )
+    monkeypatch.setattr(streaming.CopyThrottle, "begin", lambda throttle: (issued.append(throttle), begin(throttle))[1])
     one = trainer(sgd())
     one.accumulate(one.batch(0))
     of = one.pipeline
-    names = {id(of.incoming): "w", id(of.inputs): "i", id(of.turns): "stage ", id(of.micro_turns): "micro "}
+    names = {
+        id(of.incoming): "w",
+        id(of.incoming_inputs): "i",
+        id(of.stage_throttle): "stage ",
+        id(of.micro_batch_throttle): "micro ",
+    }
     text = "".join(names[id(item)] for item in issued)
     for stage in text.split("stage ")[1:]:
         weights, *micro_batches = stage.split("micro ")

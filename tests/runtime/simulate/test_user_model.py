@@ -41,7 +41,7 @@ def plan(layout: Layout, **knobs: object) -> Plan:
 
 def simulated(trial_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> SimulatedRank:
     monkeypatch.chdir(EXAMPLES)
-    return api.simulate(trial_plan, [0], model_code="own_model:build").fullest
+    return api.simulate(trial_plan, [0], model_code="own_model:build").peak_rank
 
 
 def traffic_row(rank: SimulatedRank, axis: str, collective: str) -> Traffic:

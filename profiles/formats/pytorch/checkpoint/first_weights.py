@@ -21,26 +21,26 @@ def draw_weights(parameters):
         columns = (parameter.shape[1] * parameter.element_size() - 8) // 33 * 64 if packed else parameter.shape[-1]
         # end: qlora
         # if: qlora and zeros
-        whole = torch.full((*parameter.shape[:-1], columns), 0.0 if name.endswith("bias") else 1.0, device=parameter.device)
+        full = torch.full((*parameter.shape[:-1], columns), 0.0 if name.endswith("bias") else 1.0, device=parameter.device)
         # end: qlora and zeros
         # if: qlora and not zeros
-        whole = torch.ones(*parameter.shape[:-1], columns, device=parameter.device)
+        full = torch.ones(*parameter.shape[:-1], columns, device=parameter.device)
         # end: qlora and not zeros
         # if: fsdp and zeros and not qlora
-        whole = torch.full(parameter.shape, 0.0 if name.endswith("bias") else 1.0, device=parameter.device)
+        full = torch.full(parameter.shape, 0.0 if name.endswith("bias") else 1.0, device=parameter.device)
         # end: fsdp and zeros and not qlora
         # if: fsdp and not zeros and not qlora
-        whole = torch.ones(parameter.shape, device=parameter.device)
+        full = torch.ones(parameter.shape, device=parameter.device)
         # end: fsdp and not zeros and not qlora
         # if: not fsdp and zeros and not qlora
-        whole = parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+        full = parameter.fill_(0.0 if name.endswith("bias") else 1.0)
         # end: not fsdp and zeros and not qlora
         # if: not fsdp and not zeros and not qlora
-        whole = parameter.fill_(1.0)
+        full = parameter.fill_(1.0)
         # end: not fsdp and not zeros and not qlora
         # if: moe
-        ends_branch = name.endswith(("output.weight", "down.weight", "experts.down"))
-        deviation = 0.02 * (2 * LAYERS) ** -0.5 if ends_branch else 0.02  # as in GPT-2
+        is_output = name.endswith(("output.weight", "down.weight", "experts.down"))
+        deviation = 0.02 * (2 * LAYERS) ** -0.5 if is_output else 0.02  # as in GPT-2
         # end: moe
         # if: not moe
         deviation = 0.02 * (2 * LAYERS) ** -0.5 if name.endswith(("output.weight", "down.weight")) else 0.02  # as in GPT-2
@@ -51,32 +51,32 @@ def draw_weights(parameters):
         # end: lora
         # if: reads_matrices
         if folder and "lora_" not in name:
-            theirs = ".".join(HUGGING_FACE.get(word, word) for word in name.split("."))
-            dcp.load({theirs: whole}, storage_reader=reader, no_dist=True)
-        elif whole.dim() > 1:
+            hugging_face_name = ".".join(HUGGING_FACE.get(word, word) for word in name.split("."))
+            dcp.load({hugging_face_name: full}, storage_reader=reader, no_dist=True)
+        elif full.dim() > 1:
         # end: reads_matrices
         # if: not reads_matrices
-        if whole.dim() > 1:
+        if full.dim() > 1:
         # end: not reads_matrices
             # if: moe
-            draw(whole, deviation, f"{SEED}/{name}")
+            draw(full, deviation, f"{SEED}/{name}")
             # end: moe
             # if: not moe
-            count = max(1, 2**18 // whole.shape[1])  # rows that one seed draws
-            for block, rows in enumerate(whole.split(count)):
+            count = max(1, 2**18 // full.shape[1])  # rows that one seed draws
+            for block, rows in enumerate(full.split(count)):
                 digest = hashlib.blake2b(f"{SEED}/{name}/{block}".encode(), digest_size=8).digest()
                 generator = torch.Generator(rows.device).manual_seed(int.from_bytes(digest, "big") >> 1)
-                values = torch.empty(count, whole.shape[1], device=rows.device).normal_(std=deviation, generator=generator)
+                values = torch.empty(count, full.shape[1], device=rows.device).normal_(std=deviation, generator=generator)
                 rows.copy_(values[: len(rows)])
             # end: not moe
         # if: qlora
-        whole = torch.cat([quantise(rows) for rows in whole.split(1024)]) if packed else whole
+        full = torch.cat([quantise(rows) for rows in full.split(1024)]) if packed else full
         # end: qlora
         # if: fsdp
-        parameter.copy_(distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None))
+        parameter.copy_(distribute_tensor(full, parameter.device_mesh, parameter.placements, src_data_rank=None))
         # end: fsdp
         # if: qlora and not fsdp
-        parameter.copy_(whole)
+        parameter.copy_(full)
         # end: qlora and not fsdp
 # if: moe
 
@@ -84,8 +84,8 @@ def draw_weights(parameters):
 def draw(matrix, deviation, name):
     """Fills a matrix with normal values, block of rows by block of rows, each block from a seed of its own."""
     if matrix.dim() == 3:  # of experts
-        for expert, one in enumerate(matrix):
-            draw(one, deviation, f"{name}/{expert}")
+        for expert, expert_matrix in enumerate(matrix):
+            draw(expert_matrix, deviation, f"{name}/{expert}")
         return
     rows, columns = max(1, 2**18 // matrix.shape[1]), matrix.shape[1]
     for block, part in enumerate(matrix.split(rows)):

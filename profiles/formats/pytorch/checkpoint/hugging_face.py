@@ -12,14 +12,14 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 
 def experts_of(parameter):
-    """The matrices of a stack of experts that this rank holds, by number."""
+    """This rank's matrices of stacked experts, with their numbers."""
     _, offsets = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
-    piece = parameter.to_local()
-    # if: apart
-    mesh, whole = parameter.device_mesh["experts"], {"shape": parameter.shape[1:], "stride": parameter.stride()[1:]}
-    piece = [DTensor.from_local(matrix, mesh, [Shard(0)], run_check=False, **whole) for matrix in piece]
-    # end: apart
-    return enumerate(piece, offsets[0])
+    shard = parameter.to_local()
+    # if: expert_mesh
+    mesh, sizes = parameter.device_mesh["experts"], {"shape": parameter.shape[1:], "stride": parameter.stride()[1:]}
+    shard = [DTensor.from_local(matrix, mesh, [Shard(0)], run_check=False, **sizes) for matrix in shard]
+    # end: expert_mesh
+    return enumerate(shard, offsets[0])
 
 
 # end: moe and fsdp
@@ -28,46 +28,46 @@ def hugging_face_state(parameters):
     # if: moe
     state = {}
     for name, parameter in parameters.items():
-        theirs = ".".join(HUGGING_FACE.get(word, word) for word in name.split("."))
+        hugging_face_name = ".".join(HUGGING_FACE.get(word, word) for word in name.split("."))
         if parameter.dim() < 3:
-            state[theirs] = parameter.detach()
+            state[hugging_face_name] = parameter.detach()
         else:
             # if: fsdp
-            state |= {f"{theirs}.weight".format(number): matrix for number, matrix in experts_of(parameter.detach())}
+            state |= {f"{hugging_face_name}.weight".format(number): matrix for number, matrix in experts_of(parameter.detach())}
             # end: fsdp
             # if: not fsdp
-            state |= {f"{theirs}.weight".format(number): matrix for number, matrix in enumerate(parameter.detach())}
+            state |= {f"{hugging_face_name}.weight".format(number): matrix for number, matrix in enumerate(parameter.detach())}
             # end: not fsdp
     return state
     # end: moe
     # if: not moe
-    theirs = {name: ".".join(HUGGING_FACE.get(word, word) for word in name.split(".")) for name in parameters}
+    names = {name: ".".join(HUGGING_FACE.get(word, word) for word in name.split(".")) for name in parameters}
     # end: not moe
     # if: lora and not moe
-    return {theirs[name]: parameter.detach() for name, parameter in parameters.items() if "lora_" not in name}
+    return {names[name]: parameter.detach() for name, parameter in parameters.items() if "lora_" not in name}
     # end: lora and not moe
     # if: not lora and not moe
-    return {theirs[name]: parameter.detach() for name, parameter in parameters.items()}
+    return {names[name]: parameter.detach() for name, parameter in parameters.items()}
     # end: not lora and not moe
 
 
 @torch.no_grad()
-def export_weights(folder, parameters, begun_with):
+def export_weights(folder, parameters, initial_folder):
     # if: lora
-    """Writes a folder of Hugging Face's in the type of computing, with what LoRA has learned added to its matrices."""
+    """Writes a folder of Hugging Face's in the compute type, with LoRA's products added to its matrices."""
     parameters = {**parameters}
     for name, b in [item for item in parameters.items() if item[0].endswith("lora_b")]:
         a, base = parameters[name.replace("lora_b", "lora_a")], name.replace("lora_b", "weight")
         parameters[base] = parameters[base].float() + LORA_ALPHA / LORA_RANK * (b @ a)
     # end: lora
     # if: not lora
-    """Writes a folder of Hugging Face's in the type of computing, with the tokenizer of the one that the training began with."""
+    """Writes a folder of Hugging Face's in the compute type, with the tokenizer of the initial one."""
     # end: not lora
     state = {name: values.to(getattr(torch, PRECISION)) for name, values in hugging_face_state(parameters).items()}
     dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(folder, save_distributed=True, enable_consolidation=True))
     if dist.get_rank() == 0:
         shutil.rmtree(Path(folder, "sharded"))
-        source = Path(begun_with or Path(__file__).parent)
+        source = Path(initial_folder or Path(__file__).parent)
         config = {**json.loads((source / "config.json").read_text()), "dtype": PRECISION}
         Path(folder, "config.json").write_text(json.dumps(config, indent=2))
         for pattern in ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "generation_config.json"):

@@ -1,4 +1,4 @@
-HUGGING_FACE = {  # each word of a parameter's name, as it is called there
+HUGGING_FACE = {  # words of parameter names, and Hugging Face's
     "embedding": "model.embed_tokens", "layers": "model.layers", "norm": "model.norm", "head": "lm_head",
     "attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm",
     "attention": "self_attn", "query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj",

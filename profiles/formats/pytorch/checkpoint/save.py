@@ -7,10 +7,10 @@ import torch.distributed.checkpoint as dcp
 
 
 def state_of(parameters, optimizer, counts):
-    """Everything that a checkpoint holds, by names that no layout changes: any plan of this model can resume from it."""
+    """The contents of a checkpoint, by names that do not depend on the layout: any plan of this model can resume from it."""
     state = {f"model.{name}": parameter.detach() for name, parameter in parameters.items()}
     # if: qlora
-    state |= {name: packed.view(torch.uint8) for name, packed in state.items() if name.endswith("nf4")}  # in all precisions
+    state |= {name: packed.view(torch.uint8) for name, packed in state.items() if name.endswith("nf4")}  # for any precision
     # end: qlora
     # if: not sgd
     for name, parameter in parameters.items():

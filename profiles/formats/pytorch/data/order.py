@@ -6,11 +6,11 @@ def scramble(value):
     return value ^ value >> 31
 
 
-def shuffle(place, count, epoch):
-    """The sample at a place of an epoch: a permutation of ``range(count)`` by a Feistel network, which needs no table."""
+def shuffle(index, count, epoch):
+    """The sample number at ``index`` of an epoch: a permutation of ``range(count)`` by a Feistel network, which needs no table."""
     half = 2 ** max(1, ((count - 1).bit_length() + 1) // 2)
-    key, (left, right) = scramble(scramble(SEED) ^ epoch), divmod(place, half)
-    for turn in range(6):
-        left, right = right, left ^ scramble(key + (turn << 32) + right) % half
-    place = left * half + right
-    return place if place < count else shuffle(place, count, epoch)
+    key, (left, right) = scramble(scramble(SEED) ^ epoch), divmod(index, half)
+    for round_index in range(6):
+        left, right = right, left ^ scramble(key + (round_index << 32) + right) % half
+    index = left * half + right
+    return index if index < count else shuffle(index, count, epoch)

@@ -14,21 +14,21 @@ def open_tokens(path, dtype):
         return pyarrow.chunked_array([chunk.flatten() if hasattr(chunk, "flatten") else chunk for chunk in rows.chunks])
     if path.suffix == ".npy":
         return np.load(path, mmap_mode="r")
-    beside = path.with_suffix(".json")
-    said = json.loads(beside.read_text()).get("dtype") if beside.is_file() else None
-    return np.memmap(path, dtype=dtype or said or ("uint16" if VOCAB_SIZE <= 2**16 else "uint32"), mode="r")
+    metadata = path.with_suffix(".json")
+    stated_dtype = json.loads(metadata.read_text()).get("dtype") if metadata.is_file() else None
+    return np.memmap(path, dtype=dtype or stated_dtype or ("uint16" if VOCAB_SIZE <= 2**16 else "uint32"), mode="r")
 
 
 def sample(tokens, number):
     """SEQ_LEN + 1 token ids: samples overlap by one token, and each epoch has an order of its own."""
     if tokens is None:  # synthetic text that can be learned: it counts up by a small step, modulo the vocabulary
-        drawn = scramble(scramble(SEED) ^ number)
-        return (drawn % VOCAB_SIZE + (1 + (drawn >> 48) % 4) * torch.arange(SEQ_LEN + 1)) % VOCAB_SIZE
+        random_bits = scramble(scramble(SEED) ^ number)
+        return (random_bits % VOCAB_SIZE + (1 + (random_bits >> 48) % 4) * torch.arange(SEQ_LEN + 1)) % VOCAB_SIZE
     samples = (len(tokens) - 1) // SEQ_LEN
     if samples < 1:
         raise SystemExit(f"the data has fewer than {SEQ_LEN + 1} tokens")
     first = SEQ_LEN * shuffle(number % samples, samples, number // samples)
-    found = np.array(tokens[first : first + SEQ_LEN + 1], dtype=np.int64)
-    if found.min() < 0 or found.max() >= VOCAB_SIZE:
-        raise SystemExit(f"token {found.max()} is not in the vocabulary of {VOCAB_SIZE}: check tokenizer and --data-type")
-    return torch.from_numpy(found)
+    ids = np.array(tokens[first : first + SEQ_LEN + 1], dtype=np.int64)
+    if ids.min() < 0 or ids.max() >= VOCAB_SIZE:
+        raise SystemExit(f"token {ids.max()} is not in the vocabulary of {VOCAB_SIZE}: check tokenizer and --data-type")
+    return torch.from_numpy(ids)

@@ -16,8 +16,8 @@ def rotate(x):
     # if: rope_scaling
     turns = ROPE_SCALING["original_positions"] * frequencies / (2 * math.pi)
     low, high = ROPE_SCALING["low_frequency"], ROPE_SCALING["high_frequency"]
-    kept = ((turns - low) / (high - low)).clamp(0, 1)
-    frequencies = kept * frequencies + (1 - kept) * frequencies / ROPE_SCALING["factor"]
+    ramp = ((turns - low) / (high - low)).clamp(0, 1)
+    frequencies = ramp * frequencies + (1 - ramp) * frequencies / ROPE_SCALING["factor"]
     # end: rope_scaling
     # if: cp
     angles = torch.outer(positions.float(), frequencies).unsqueeze(-2)
@@ -63,10 +63,10 @@ class Attention(nn.Module):
         # if: not cp
         query, key, value = (part.transpose(1, 2) for part in (rotate(query), rotate(key), value))
         # end: not cp
-        # if: gathers
+        # if: cp_gathered
         mixed = self.attend(query, key, value)
-        # end: gathers
-        # if: not gathers
+        # end: cp_gathered
+        # if: not cp_gathered
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=KV_HEADS < HEADS)
-        # end: not gathers
+        # end: not cp_gathered
         return self.output(mixed.transpose(1, 2).flatten(2))

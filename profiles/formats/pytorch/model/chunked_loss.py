@@ -14,55 +14,55 @@ class ChunkedLoss(torch.autograd.Function):
     @torch.amp.custom_fwd(device_type="cpu", cast_inputs=getattr(torch, PRECISION))
     # end: not cuda and not fsdp and not lora and not fp32
     def forward(context, hidden, weight, targets):
-        loss, to_hidden = torch.zeros((), device=hidden.device), torch.empty_like(hidden)
+        loss, hidden_gradient = torch.zeros((), device=hidden.device), torch.empty_like(hidden)
         # if: not lora
-        to_weight = torch.zeros_like(weight, dtype=torch.float32)
+        weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
         # end: not lora
-        # if: single
-        share = 1 / len(hidden)  # of a token in the mean
-        # end: single
-        # if: not single
-        share = 1 / len(hidden) / ACCUMULATION  # of a token in the mean
-        # end: not single
+        # if: one_micro_batch
+        token_weight = 1 / len(hidden)  # of a token in the mean
+        # end: one_micro_batch
+        # if: not one_micro_batch
+        token_weight = 1 / len(hidden) / ACCUMULATION  # of a token in the mean
+        # end: not one_micro_batch
         # if: fp16
-        scaled = share * LossScale.value()  # its share of gradients
+        scaled_weight = token_weight * LossScale.value()  # factor on gradients
         # end: fp16
-        parts = (tensor.split(CHUNK_TOKENS) for tensor in (hidden, targets.unsqueeze(1), to_hidden))
-        for x, target, to_x in zip(*parts, strict=True):
+        chunks = (tensor.split(CHUNK_TOKENS) for tensor in (hidden, targets.unsqueeze(1), hidden_gradient))
+        for x, target, x_gradient in zip(*chunks, strict=True):
             logits = F.linear(x, weight).float()
             logits -= logits.amax(1, keepdim=True)
-            found = logits.gather(1, target)
+            target_logits = logits.gather(1, target)
             sums = logits.exp_().sum(1, keepdim=True)
-            loss += share * (sums.log() - found).sum()
+            loss += token_weight * (sums.log() - target_logits).sum()
             # if: fp16
-            logits *= scaled / sums
-            logits.scatter_add_(1, target, torch.full_like(sums, -scaled))
+            logits *= scaled_weight / sums
+            logits.scatter_add_(1, target, torch.full_like(sums, -scaled_weight))
             # end: fp16
             # if: not fp16
-            logits *= share / sums
-            logits.scatter_add_(1, target, torch.full_like(sums, -share))
+            logits *= token_weight / sums
+            logits.scatter_add_(1, target, torch.full_like(sums, -token_weight))
             # end: not fp16
-            logits = logits.to(x.dtype)  # which are their gradient now
-            torch.mm(logits, weight, out=to_x)
+            logits = logits.to(x.dtype)  # their gradients now
+            torch.mm(logits, weight, out=x_gradient)
             # if: not lora
-            to_weight += logits.t() @ x
+            weight_gradient += logits.t() @ x
             # end: not lora
             del logits
         # if: lora
-        context.save_for_backward(to_hidden)
+        context.save_for_backward(hidden_gradient)
         # end: lora
         # if: not lora
-        context.save_for_backward(to_hidden, to_weight.to(weight.dtype))
+        context.save_for_backward(hidden_gradient, weight_gradient.to(weight.dtype))
         # end: not lora
         return loss
 
     @staticmethod
     def backward(context, gradient):
         # if: lora
-        [to_hidden] = context.saved_tensors
-        return to_hidden * gradient.to(to_hidden.dtype), None, None
+        [hidden_gradient] = context.saved_tensors
+        return hidden_gradient * gradient.to(hidden_gradient.dtype), None, None
         # end: lora
         # if: not lora
-        to_hidden, to_weight = (tensor * gradient.to(tensor.dtype) for tensor in context.saved_tensors)
-        return to_hidden, to_weight, None
+        hidden_gradient, weight_gradient = (tensor * gradient.to(tensor.dtype) for tensor in context.saved_tensors)
+        return hidden_gradient, weight_gradient, None
         # end: not lora

@@ -26,14 +26,14 @@ class Experts(nn.Module):
         # end: not fsdp
         gate, up, down = (weight.transpose(1, 2) for weight in weights)
         padded = (counts.clamp(min=1) + TOKEN_ALIGNMENT - 1) // TOKEN_ALIGNMENT * TOKEN_ALIGNMENT  # zero rows between
-        ends = padded.cumsum(0, dtype=torch.int32)
-        shift = (ends - padded) - (counts.cumsum(0) - counts)
-        places = torch.arange(len(rows), device=rows.device) + shift.repeat_interleave(counts)
-        rows = rows.new_zeros(int(ends[-1]), HIDDEN_SIZE).index_copy(0, places, rows)
-        inside = F.silu(F.grouped_mm(rows, gate, offs=ends)) * F.grouped_mm(rows, up, offs=ends)
-        return F.grouped_mm(inside, down, offs=ends)[places]
+        offsets = padded.cumsum(0, dtype=torch.int32)
+        shift = (offsets - padded) - (counts.cumsum(0) - counts)
+        positions = torch.arange(len(rows), device=rows.device) + shift.repeat_interleave(counts)
+        rows = rows.new_zeros(int(offsets[-1]), HIDDEN_SIZE).index_copy(0, positions, rows)
+        intermediate = F.silu(F.grouped_mm(rows, gate, offs=offsets)) * F.grouped_mm(rows, up, offs=offsets)
+        return F.grouped_mm(intermediate, down, offs=offsets)[positions]
         # end: grouped
         # if: not grouped
-        each = zip(rows.split(counts.tolist()), *weights, strict=True)
-        return torch.cat([F.linear(F.silu(F.linear(part, gate)) * F.linear(part, up), down) for part, gate, up, down in each])
+        experts = zip(rows.split(counts.tolist()), *weights, strict=True)
+        return torch.cat([F.linear(F.silu(F.linear(part, gate)) * F.linear(part, up), down) for part, gate, up, down in experts])
         # end: not grouped

@@ -2,7 +2,7 @@ import torch
 
 
 class LossScale:
-    """What fp16 losses are multiplied by, so that small gradients do not become 0 (arXiv 1710.03740, section 3.2)."""
+    """The factor on fp16 losses, which keeps small gradients from becoming 0 (arXiv 1710.03740, section 3.2)."""
 
     state = torch.tensor([2.0**16, 0.0])  # the scale, and the steps since gradients last overflowed
 

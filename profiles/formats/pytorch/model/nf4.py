@@ -16,19 +16,19 @@ def quantise(weight):
     step = (high - low) / 255
     constants = ((largest - low) / step.clamp_min(tiny)).round().to(torch.uint8)
     levels = torch.tensor(LEVELS, device=weight.device)
-    shares = (blocks / largest.clamp_min(tiny).unsqueeze(-1)).flatten(-2)
-    codes = torch.bucketize(shares, (levels[1:] + levels[:-1]) / 2).to(torch.uint8)
+    relative = (blocks / largest.clamp_min(tiny).unsqueeze(-1)).flatten(-2)
+    codes = torch.bucketize(relative, (levels[1:] + levels[:-1]) / 2).to(torch.uint8)
     row = torch.cat((torch.cat((low, step), -1).view(torch.uint8), constants, codes[:, 0::2] << 4 | codes[:, 1::2]), -1)
     return F.pad(row, (0, -row.shape[1] % 4)).view(getattr(torch, PRECISION))  # as which FSDP2 moves bytes unchanged
 
 
 def dequantise(packed, levels, dtype):
     row = packed.view(torch.uint8)
-    ends = 8 + (row.shape[1] - 8) // 33  # of the constants; a block has one, and 32 bytes of codes
+    begin = 8 + (row.shape[1] - 8) // 33  # of the codes; a block has one constant and 32 bytes of codes
     low, step = row[:, :8].view(torch.float32).unsqueeze(-1).unbind(1)
-    pairs = torch.cartesian_prod(levels, levels)  # the two levels that each byte stands for
-    shares = F.embedding(row[:, ends : ends + (ends - 8) * 32].int(), pairs).flatten(-2).unflatten(-1, (-1, 64))
-    return (shares * (low + step * row[:, 8:ends]).unsqueeze(-1)).flatten(-2).to(dtype)
+    level_pairs = torch.cartesian_prod(levels, levels)  # the two levels that each byte encodes
+    relative = F.embedding(row[:, begin : begin + (begin - 8) * 32].int(), level_pairs).flatten(-2).unflatten(-1, (-1, 64))
+    return (relative * (low + step * row[:, 8:begin]).unsqueeze(-1)).flatten(-2).to(dtype)
 
 
 class QuantisedLinear(torch.autograd.Function):

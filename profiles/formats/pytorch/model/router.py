@@ -30,9 +30,9 @@ class AddToLoss(torch.autograd.Function):
 def mask_groups(scores):
     """Scores with those outside of the best groups at -inf; a group counts its two best experts (arXiv 2412.19437)."""
     grouped = scores.detach().unflatten(-1, (ROUTER_GROUPS, -1))
-    best = grouped.topk(min(2, grouped.shape[-1])).values.sum(-1).topk(ROUTER_GROUPS_PER_TOKEN).indices
-    outside = torch.ones_like(grouped[..., 0], dtype=torch.bool).scatter(-1, best, False)
-    return grouped.masked_fill(outside.unsqueeze(-1), -torch.inf).flatten(-2)
+    best_groups = grouped.topk(min(2, grouped.shape[-1])).values.sum(-1).topk(ROUTER_GROUPS_PER_TOKEN).indices
+    excluded = torch.ones_like(grouped[..., 0], dtype=torch.bool).scatter(-1, best_groups, False)
+    return grouped.masked_fill(excluded.unsqueeze(-1), -torch.inf).flatten(-2)
 
 
 # end: groups
@@ -45,7 +45,7 @@ class MixtureOfExperts(nn.Module):
         super().__init__()
         self.router = nn.Linear(HIDDEN_SIZE, EXPERTS, bias=ROUTER_PARAMETER_BIAS)
         # if: balance_bias
-        self.register_buffer("balance_bias", torch.zeros(EXPERTS))  # is added where experts are chosen only
+        self.register_buffer("balance_bias", torch.zeros(EXPERTS))  # affects the choice of experts only
         # end: balance_bias
         self.experts = Experts()
         # if: shared
@@ -61,16 +61,16 @@ class MixtureOfExperts(nn.Module):
         scores = self.router(tokens).float().softmax(-1).unflatten(0, x.shape[:2])
         # end: not sigmoid
         # if: balance_bias
-        choice = scores + self.balance_bias.to(x.device)
+        choice_scores = scores + self.balance_bias.to(x.device)
         # end: balance_bias
         # if: groups and balance_bias
-        choice = mask_groups(choice)
+        choice_scores = mask_groups(choice_scores)
         # end: groups and balance_bias
         # if: groups and not balance_bias
-        choice = mask_groups(scores)
+        choice_scores = mask_groups(scores)
         # end: groups and not balance_bias
         # if: chooses
-        chosen = choice.topk(EXPERTS_PER_TOKEN, sorted=False).indices
+        chosen = choice_scores.topk(EXPERTS_PER_TOKEN, sorted=False).indices
         # end: chooses
         # if: not chooses
         chosen = scores.topk(EXPERTS_PER_TOKEN, sorted=False).indices
@@ -90,13 +90,13 @@ class MixtureOfExperts(nn.Module):
         rows = tokens[order // EXPERTS_PER_TOKEN]
         # if: ep
         # Rows go to the ranks of their experts and back (arXiv 2006.16668); the number of rows of each expert goes first.
-        coming = all_to_all_single(counts, None, None, self.group).view(EP, -1)  # from each rank, to each expert here
-        sent, received = counts.view(EP, -1).sum(1).tolist(), coming.sum(1).tolist()
-        rows = all_to_all_single_autograd(rows, received, sent, self.group)
-        experts = torch.arange(EXPERTS // EP, device=x.device).repeat(EP)
-        arrived = experts.repeat_interleave(coming.flatten()).argsort(stable=True)
-        results = self.experts(rows[arrived], coming.sum(0))
-        results = all_to_all_single_autograd(results[arrived.argsort()], sent, received, self.group)
+        received_counts = all_to_all_single(counts, None, None, self.group).view(EP, -1)  # from each rank, to each local expert
+        send_sizes, receive_sizes = counts.view(EP, -1).sum(1).tolist(), received_counts.sum(1).tolist()
+        rows = all_to_all_single_autograd(rows, receive_sizes, send_sizes, self.group)
+        local_experts = torch.arange(EXPERTS // EP, device=x.device).repeat(EP)
+        expert_order = local_experts.repeat_interleave(received_counts.flatten()).argsort(stable=True)
+        results = self.experts(rows[expert_order], received_counts.sum(0))
+        results = all_to_all_single_autograd(results[expert_order.argsort()], send_sizes, receive_sizes, self.group)
         # end: ep
         # if: not ep
         results = self.experts(rows, counts)
@@ -117,12 +117,12 @@ class MixtureOfExperts(nn.Module):
         for group in self.sequence_groups:  # ranks that hold other tokens of the same sequences
             dist.all_reduce(visits, group=group)
         # end: shared_sequences
-        likely = (scores / scores.sum(-1, keepdim=True)).mean(1)
-        return (visits * EXPERTS / (EXPERTS_PER_TOKEN * SEQ_LEN) * likely).sum(-1).mean()
+        probabilities = (scores / scores.sum(-1, keepdim=True)).mean(1)
+        return (visits * EXPERTS / (EXPERTS_PER_TOKEN * SEQ_LEN) * probabilities).sum(-1).mean()
     # end: balance
-# if: listed
+# if: lists_mixtures
 
 
 def mixtures(part):
     return [layer.feed_forward for layer in part.layers.values() if isinstance(layer.feed_forward, MixtureOfExperts)]
-# end: listed
+# end: lists_mixtures

@@ -32,17 +32,17 @@ def build(device):
     apply_expert_parallel(part, expert_mesh(device)["ep"])
     # end: ep
     # if: shared_sequences
-    # if: listed
+    # if: lists_mixtures
     for mixture in mixtures(part):
-    # end: listed
-    # if: not listed
+    # end: lists_mixtures
+    # if: not lists_mixtures
     for mixture in [layer.feed_forward for layer in part.layers.values()]:
-    # end: not listed
+    # end: not lists_mixtures
         mixture.sequence_groups = [meshes[name].get_group() for name in ("cp", "tp") if name in MESH]
     # end: shared_sequences
-    # if: gathers
+    # if: cp_gathered
     apply_context_parallel(part, meshes["cp"], device)
-    # end: gathers
+    # end: cp_gathered
     # if: lora and moe
     apply_lora(part)
     # end: lora and moe
@@ -50,31 +50,32 @@ def build(device):
     part.requires_grad_(False).to(getattr(torch, PRECISION))
     for name, module in list(part.layers.named_modules()):
         if isinstance(module, nn.Linear):
-            part.layers.set_submodule(name, Adapted(module))
+            part.layers.set_submodule(name, LoRALinear(module))
     # end: lora and not moe
     # if: qlora
-    Adapted.levels = torch.tensor(LEVELS, device=device)
+    LoRALinear.levels = torch.tensor(LEVELS, device=device)
     # end: qlora
     # if: recompute
     # if: every_second_matmul
-    again = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": selective}
+    checkpoint_options = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": selective}
     # end: every_second_matmul
     # if: selective and not every_second_matmul
-    again = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": partial(create_selective_checkpoint_contexts, KEPT)}
+    contexts = partial(create_selective_checkpoint_contexts, MUST_SAVE)
+    checkpoint_options = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": contexts}
     # end: selective and not every_second_matmul
     # if: not selective
-    again = {"use_reentrant": False, "preserve_rng_state": False}
+    checkpoint_options = {"use_reentrant": False, "preserve_rng_state": False}
     # end: not selective
     # end: recompute
     # if: every_second_layer
     for layer in [layer for index, layer in part.layers.items() if int(index) % 2 == 0]:
-        layer.forward = lambda x, forward=layer.forward: checkpoint(forward, x, **again)  # again in backward (arXiv 1604.06174)
+        layer.forward = lambda x, forward=layer.forward: checkpoint(forward, x, **checkpoint_options)  # arXiv 1604.06174
     # end: every_second_layer
     # if: prepares_first
     for layer in part.layers.values():
     # end: prepares_first
         # if: recompute and not every_second_layer and not sharded
-        layer.forward = lambda x, forward=layer.forward: checkpoint(forward, x, **again)  # again in backward (arXiv 1604.06174)
+        layer.forward = lambda x, forward=layer.forward: checkpoint(forward, x, **checkpoint_options)  # arXiv 1604.06174
         # end: recompute and not every_second_layer and not sharded
         # if: compiles_first
         # if: not moe
@@ -87,39 +88,39 @@ def build(device):
     # if: fsdp
     policy = MixedPrecisionPolicy(getattr(torch, PRECISION), getattr(torch, REDUCE_DTYPE))
     # if: hsdp and not cp
-    how = {"mesh": meshes["dp_replicate", "dp_shard"], "mp_policy": policy}
+    fsdp = {"mesh": meshes["dp_replicate", "dp_shard"], "mp_policy": policy}
     # end: hsdp and not cp
     # if: hsdp and cp
-    how = {"mesh": meshes["dp_replicate", "shards"], "mp_policy": policy}
+    fsdp = {"mesh": meshes["dp_replicate", "shards"], "mp_policy": policy}
     # end: hsdp and cp
     # if: cp and not hsdp
-    how = {"mesh": meshes["shards"], "mp_policy": policy}
+    fsdp = {"mesh": meshes["shards"], "mp_policy": policy}
     # end: cp and not hsdp
     # if: not hsdp and not cp
-    how = {"mesh": meshes["dp_shard"], "mp_policy": policy}
+    fsdp = {"mesh": meshes["dp_shard"], "mp_policy": policy}
     # end: not hsdp and not cp
     # if: offload and cuda
-    how["offload_policy"] = CPUOffloadPolicy(pin_memory=PIN_MEMORY)
+    fsdp["offload_policy"] = CPUOffloadPolicy(pin_memory=PIN_MEMORY)
     # end: offload and cuda
     # if: offload and not cuda
-    how["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
+    fsdp["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
     # end: offload and not cuda
-    # if: apart
+    # if: expert_mesh
     # if: hsdp
-    own = {**how, "mesh": expert_mesh(device)["dp_replicate", "experts"], "shard_placement_fn": lambda parameter: Shard(1)}
+    expert_fsdp = {**fsdp, "mesh": expert_mesh(device)["dp_replicate", "experts"], "shard_placement_fn": lambda parameter: Shard(1)}
     # end: hsdp
     # if: not hsdp
-    own = {**how, "mesh": expert_mesh(device)["experts"], "shard_placement_fn": lambda parameter: Shard(1)}
+    expert_fsdp = {**fsdp, "mesh": expert_mesh(device)["experts"], "shard_placement_fn": lambda parameter: Shard(1)}
     # end: not hsdp
-    # end: apart
-    # if: apart and listed
+    # end: expert_mesh
+    # if: expert_mesh and lists_mixtures
     for mixture in mixtures(part):  # each rank holds a part of each of its experts
-        fully_shard(mixture.experts, **own, reshard_after_forward=RESHARD_AFTER_FORWARD)
-    # end: apart and listed
+        fully_shard(mixture.experts, **expert_fsdp, reshard_after_forward=RESHARD_AFTER_FORWARD)
+    # end: expert_mesh and lists_mixtures
     # if: not units
     for layer in part.layers.values():
         # if: recompute and not every_second_layer
-        layer.forward = lambda x, forward=layer.forward: checkpoint(forward, x, **again)  # again in backward (arXiv 1604.06174)
+        layer.forward = lambda x, forward=layer.forward: checkpoint(forward, x, **checkpoint_options)  # arXiv 1604.06174
         # end: recompute and not every_second_layer
         # if: compile and not moe
         layer.compile(fullgraph=FULLGRAPH)
@@ -127,23 +128,23 @@ def build(device):
         # if: compile and moe
         layer.attention.compile(fullgraph=FULLGRAPH)  # the number of rows of an expert is not known to a graph
         # end: compile and moe
-        # if: apart and not listed
-        fully_shard(layer.feed_forward.experts, **own, reshard_after_forward=RESHARD_AFTER_FORWARD)  # a part of each expert
-        # end: apart and not listed
-        fully_shard(layer, **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
+        # if: expert_mesh and not lists_mixtures
+        fully_shard(layer.feed_forward.experts, **expert_fsdp, reshard_after_forward=RESHARD_AFTER_FORWARD)  # a part of each expert
+        # end: expert_mesh and not lists_mixtures
+        fully_shard(layer, **fsdp, reshard_after_forward=RESHARD_AFTER_FORWARD)
     # end: not units
     # if: units
     layers = list(part.layers.values())
     for first in range(0, len(layers), LAYERS_PER_UNIT):
-        fully_shard(layers[first : first + LAYERS_PER_UNIT], **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
+        fully_shard(layers[first : first + LAYERS_PER_UNIT], **fsdp, reshard_after_forward=RESHARD_AFTER_FORWARD)
     # end: units
-    fully_shard(part, **how, reshard_after_forward=RESHARD_ROOT)  # embedding, last norm and head (FSDP2, arXiv 2304.11277)
+    fully_shard(part, **fsdp, reshard_after_forward=RESHARD_ROOT)  # embedding, last norm and head (FSDP2, arXiv 2304.11277)
     # end: fsdp
     # if: not fsdp and not lora and not fp32
     part.forward = torch.autocast(device.type, dtype=getattr(torch, PRECISION))(part.forward)
     # end: not fsdp and not lora and not fp32
     # if: offload
-    device = "cpu"  # from which FSDP2 takes each layer as it is used
+    device = "cpu"  # FSDP2 copies each layer to the device when it is used
     # end: offload
     # if: fills
     part.to_empty(device=device)
@@ -152,12 +153,12 @@ def build(device):
     part.head.weight = part.embedding.weight
     # end: tied
     # if: balance_bias
-    # if: listed
+    # if: lists_mixtures
     for mixture in mixtures(part):
-    # end: listed
-    # if: not listed
+    # end: lists_mixtures
+    # if: not lists_mixtures
     for mixture in [layer.feed_forward for layer in part.layers.values()]:
-    # end: not listed
+    # end: not lists_mixtures
         mixture.balance_bias.zero_()
     # end: balance_bias
     # if: fills

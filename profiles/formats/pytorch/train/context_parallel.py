@@ -4,7 +4,7 @@ from torch.distributed.tensor import DTensor, Partial, Shard
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 
-def slices_of_context(device):
+def context_slices(device):
     """Positions of the tokens of each context rank: with head_tail two slices, so that all have equal work under a causal mask."""
     if CP_LOAD_BALANCE == "none":
         return torch.arange(SEQ_LEN, device=device).chunk(CP)
@@ -18,19 +18,19 @@ FLEX_ATTENTION = torch.compile(flex_attention, dynamic=False)
 
 # end: cuda
 class GatheredAttention:
-    """Own queries, [B, heads, tokens, HEAD_SIZE], and the keys and values of all context ranks (arXiv 2407.21783)."""
+    """This rank's queries, [B, heads, tokens, HEAD_SIZE], and the keys and values of all context ranks (arXiv 2407.21783)."""
 
     def __init__(self, slices, mesh):
-        self.mesh, own, all_tokens = mesh, slices[mesh.get_local_rank()], torch.cat(list(slices))
+        self.mesh, query_positions, key_positions = mesh, slices[mesh.get_local_rank()], torch.cat(list(slices))
         # if: cuda
 
         def causal(batch, head, query, key):
-            return own[query] >= all_tokens[key]
+            return query_positions[query] >= key_positions[key]
 
-        self.mask = create_block_mask(causal, None, None, len(own), len(all_tokens), device=own.device)
+        self.mask = create_block_mask(causal, None, None, len(query_positions), len(key_positions), device=query_positions.device)
         # end: cuda
         # if: not cuda
-        self.mask = own[:, None] >= all_tokens
+        self.mask = query_positions[:, None] >= key_positions
         # end: not cuda
 
     def __call__(self, query, key, value):
@@ -47,7 +47,7 @@ class GatheredAttention:
 
 def apply_context_parallel(part, mesh, device):
     """Each rank has slices of every sequence."""
-    slices = slices_of_context(device)
+    slices = context_slices(device)
     attend = GatheredAttention(slices, mesh)
     for layer in part.layers.values():
         layer.attention.positions = slices[mesh.get_local_rank()]

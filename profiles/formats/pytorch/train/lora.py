@@ -3,7 +3,7 @@ import torch.nn.functional as F
 from torch import nn
 
 
-class Adapted(nn.Module):
+class LoRALinear(nn.Module):
     # if: qlora
     """``x W^T + LORA_ALPHA / LORA_RANK (x A^T) B^T`` with W in 4 bits; A and B are trained (arXiv 2305.14314)."""
     # end: qlora
@@ -23,18 +23,18 @@ class Adapted(nn.Module):
         self.lora_b = nn.Parameter(torch.empty(linear.out_features, LORA_RANK, device="meta"))
 
     def forward(self, x):
-        inside = F.linear(x, self.lora_a.to(x.dtype)) * (LORA_ALPHA / LORA_RANK)
+        low_rank = F.linear(x, self.lora_a.to(x.dtype)) * (LORA_ALPHA / LORA_RANK)
         # if: not qlora
-        return F.linear(x, self.weight, self.bias) + F.linear(inside, self.lora_b.to(x.dtype))
+        return F.linear(x, self.weight, self.bias) + F.linear(low_rank, self.lora_b.to(x.dtype))
         # end: not qlora
         # if: qlora
-        return QuantisedLinear.apply(x, self.nf4, self.levels) + F.linear(inside, self.lora_b.to(x.dtype), self.bias)
+        return QuantisedLinear.apply(x, self.nf4, self.levels) + F.linear(low_rank, self.lora_b.to(x.dtype), self.bias)
         # end: qlora
 # if: moe
 
 
 def apply_lora(part):
-    """Freezes the model in the type of computing, and adapts the linears of attention and feed-forwards."""
+    """Freezes the model in the compute type, and adds LoRA to the linears of attention and feed-forwards."""
     # if: balance_bias
     for parameter in part.parameters():
         parameter.requires_grad_(False)
@@ -51,5 +51,5 @@ def apply_lora(part):
     # end: not feed_forward
         for name, module in list(block.named_children()):
             if isinstance(module, nn.Linear):
-                setattr(block, name, Adapted(module))
+                setattr(block, name, LoRALinear(module))
 # end: moe

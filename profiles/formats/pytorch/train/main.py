@@ -44,9 +44,9 @@ def main():
     device = torch.device("cpu")
     dist.init_process_group("gloo")
     # end: not cuda
-    # if: ring
+    # if: cp_ring
     set_rotate_method(CP_ROTATE)
-    # end: ring
+    # end: cp_ring
     # if: meshes
     meshes = dist.init_device_mesh(device.type, tuple(MESH.values()), mesh_dim_names=tuple(MESH))
     # end: meshes
@@ -79,23 +79,23 @@ def main():
     optimizer = make_optimizer(parameters)
     # if: balance_bias
     # if: pp
-    parameters |= {name: buffer for part in parts for name, buffer in part.named_buffers()}  # which checkpoints hold, too
+    parameters |= {name: buffer for part in parts for name, buffer in part.named_buffers()}  # which checkpoints contain as well
     # end: pp
     # if: not pp
-    parameters |= dict(model.named_buffers())  # which checkpoints hold, too
+    parameters |= dict(model.named_buffers())  # which checkpoints contain as well
     # end: not pp
     # end: balance_bias
     counts = torch.zeros(2, dtype=torch.int64)  # steps and samples so far
-    whole = options.save.glob("step-*/.metadata") if options.save else ()
-    if begin := max((path.parent for path in whole), default=options.resume):
+    complete = options.save.glob("step-*/.metadata") if options.save else ()
+    if resume_from := max((path.parent for path in complete), default=options.resume):
         # if: fp16
         state = state_of(parameters, optimizer, counts)
-        if "training.loss_scale" not in dcp.FileSystemReader(begin).read_metadata().state_dict_metadata:
-            del state["training.loss_scale"]  # of a training in another precision
-        dcp.load(state, checkpoint_id=begin)
+        if "training.loss_scale" not in dcp.FileSystemReader(resume_from).read_metadata().state_dict_metadata:
+            del state["training.loss_scale"]  # the checkpoint has another precision
+        dcp.load(state, checkpoint_id=resume_from)
         # end: fp16
         # if: not fp16
-        dcp.load(state_of(parameters, optimizer, counts), checkpoint_id=begin)
+        dcp.load(state_of(parameters, optimizer, counts), checkpoint_id=resume_from)
         # end: not fp16
     # if: ddp and buckets
     buckets = {"bucket_cap_mb": BUCKET_CAP_MB, "gradient_as_bucket_view": GRADIENT_AS_BUCKET_VIEW}
@@ -106,7 +106,7 @@ def main():
     # end: ddp and not buckets
     tokens = open_tokens(options.data, options.data_type) if options.data else None
     # if: async
-    writer, group = ThreadPoolExecutor(1), dist.new_group(backend="gloo")  # its collectives run beside a step's
+    writer, group = ThreadPoolExecutor(1), dist.new_group(backend="gloo")  # its collectives overlap with those of a step
     saving = writer.submit(lambda: None)  # nothing yet
     # end: async
     # if: pinned and cuda
@@ -118,16 +118,16 @@ def main():
     # if: async and not pinned
     stager = BlockingAsyncStager()
     # end: async and not pinned
-    # if: single
-    own = MICRO_BATCH  # samples of this rank in a step
-    # end: single
-    # if: not single
-    own = MICRO_BATCH * ACCUMULATION  # samples of this rank in a step
-    # end: not single
-    # if: gathers
-    positions = slices_of_context(device)[meshes["cp"].get_local_rank()]
-    # end: gathers
-    # if: ring
+    # if: one_micro_batch
+    rank_samples = MICRO_BATCH  # samples of this rank in a step
+    # end: one_micro_batch
+    # if: not one_micro_batch
+    rank_samples = MICRO_BATCH * ACCUMULATION  # samples of this rank in a step
+    # end: not one_micro_batch
+    # if: cp_gathered
+    positions = context_slices(device)[meshes["cp"].get_local_rank()]
+    # end: cp_gathered
+    # if: cp_ring
     positions = torch.arange(SEQ_LEN, device=device)
     # if: pp
     for layer in [layer for part in parts for layer in part.layers.values()]:
@@ -136,65 +136,65 @@ def main():
     for layer in model.layers.values():
     # end: not pp
         layer.attention.positions = positions
-    # end: ring
+    # end: cp_ring
     for step in range(int(counts[0]), options.steps):
         started = time.perf_counter()
         # if: cp and tp
-        first = int(counts[1]) + dist.get_rank() // (CP * TP) * own % GLOBAL_BATCH
+        first = int(counts[1]) + dist.get_rank() // (CP * TP) * rank_samples % GLOBAL_BATCH
         # end: cp and tp
         # if: cp and not tp
-        first = int(counts[1]) + dist.get_rank() // CP * own % GLOBAL_BATCH
+        first = int(counts[1]) + dist.get_rank() // CP * rank_samples % GLOBAL_BATCH
         # end: cp and not tp
         # if: tp and not cp
-        first = int(counts[1]) + dist.get_rank() // TP * own % GLOBAL_BATCH
+        first = int(counts[1]) + dist.get_rank() // TP * rank_samples % GLOBAL_BATCH
         # end: tp and not cp
         # if: pp and not cp and not tp
-        first = int(counts[1]) + dist.get_rank() * own % GLOBAL_BATCH
+        first = int(counts[1]) + dist.get_rank() * rank_samples % GLOBAL_BATCH
         # end: pp and not cp and not tp
         # if: not pp and not cp and not tp
-        first = int(counts[1]) + dist.get_rank() * own
+        first = int(counts[1]) + dist.get_rank() * rank_samples
         # end: not pp and not cp and not tp
-        rows = torch.stack([sample(tokens, number) for number in range(first, first + own)]).to(device)
-        # if: gathers
+        rows = torch.stack([sample(tokens, number) for number in range(first, first + rank_samples)]).to(device)
+        # if: cp_gathered
         inputs, targets = rows[:, :-1][:, positions], rows[:, 1:][:, positions]
-        # end: gathers
-        # if: ring
+        # end: cp_gathered
+        # if: cp_ring
         inputs, targets = rows[:, :-1].clone(), rows[:, 1:].clone()  # torch cuts them in place, with positions
-        cut = {"buffers": [inputs, targets, positions], "buffer_seq_dims": [1, 1, 0], "no_restore_buffers": {inputs, targets}}
-        # end: ring
-        # if: ring and loss_parallel
-        with context_parallel(meshes["cp"], **cut), loss_parallel():
-        # end: ring and loss_parallel
-        # if: ring and not loss_parallel
-        with context_parallel(meshes["cp"], **cut):
-        # end: ring and not loss_parallel
-        # if: loss_parallel and not ring
+        context = {"buffers": [inputs, targets, positions], "buffer_seq_dims": [1, 1, 0], "no_restore_buffers": {inputs, targets}}
+        # end: cp_ring
+        # if: cp_ring and loss_parallel
+        with context_parallel(meshes["cp"], **context), loss_parallel():
+        # end: cp_ring and loss_parallel
+        # if: cp_ring and not loss_parallel
+        with context_parallel(meshes["cp"], **context):
+        # end: cp_ring and not loss_parallel
+        # if: loss_parallel and not cp_ring
         with loss_parallel():
-        # end: loss_parallel and not ring
-            # if: within and pp and cp
+        # end: loss_parallel and not cp_ring
+            # if: step_context and pp and cp
             loss, norm = train_step(schedule, optimizer, inputs, targets)
-            # end: within and pp and cp
-            # if: within and pp and not cp
+            # end: step_context and pp and cp
+            # if: step_context and pp and not cp
             loss, norm = train_step(schedule, optimizer, rows[:, :-1], rows[:, 1:])
-            # end: within and pp and not cp
-            # if: within and not pp and cp
+            # end: step_context and pp and not cp
+            # if: step_context and not pp and cp
             loss, norm = train_step(model, optimizer, inputs, targets)
-            # end: within and not pp and cp
-            # if: within and not pp and not cp
+            # end: step_context and not pp and cp
+            # if: step_context and not pp and not cp
             loss, norm = train_step(model, optimizer, rows[:, :-1], rows[:, 1:])
-            # end: within and not pp and not cp
-        # if: not within and pp and cp
+            # end: step_context and not pp and not cp
+        # if: not step_context and pp and cp
         loss, norm = train_step(schedule, optimizer, inputs, targets)
-        # end: not within and pp and cp
-        # if: not within and pp and not cp
+        # end: not step_context and pp and cp
+        # if: not step_context and pp and not cp
         loss, norm = train_step(schedule, optimizer, rows[:, :-1], rows[:, 1:])
-        # end: not within and pp and not cp
-        # if: not within and not pp and cp
+        # end: not step_context and pp and not cp
+        # if: not step_context and not pp and cp
         loss, norm = train_step(model, optimizer, inputs, targets)
-        # end: not within and not pp and cp
-        # if: not within and not pp and not cp
+        # end: not step_context and not pp and cp
+        # if: not step_context and not pp and not cp
         loss, norm = train_step(model, optimizer, rows[:, :-1], rows[:, 1:])
-        # end: not within and not pp and not cp
+        # end: not step_context and not pp and not cp
         counts += torch.tensor([1, GLOBAL_BATCH])
         if dist.get_rank() == 0:
             # if: not cuda

@@ -10,7 +10,7 @@ MATMULS = [aten.mm.default, aten.addmm.default, aten.bmm.default]
 # if: every_second_matmul and moe
 MATMULS += [aten._grouped_mm.default]
 # end: every_second_matmul and moe
-KEPT = [  # operations whose outputs are kept; all else is computed again (arXiv 2205.05198)
+MUST_SAVE = [  # operations whose outputs are saved; all others are recomputed (arXiv 2205.05198)
     # if: saves_matmuls and not every_second_matmul
     aten.mm.default, aten.addmm.default, aten.bmm.default,
     # end: saves_matmuls and not every_second_matmul
@@ -39,13 +39,13 @@ KEPT = [  # operations whose outputs are kept; all else is computed again (arXiv
 
 
 def selective():
-    """Contexts in which the outputs of KEPT and of every second matmul are kept."""
+    """Contexts that save the outputs of MUST_SAVE and of every second matmul."""
     matmuls = Counter()
 
     def policy(context, operation, *args, **kwargs):
         matmuls[context.is_recompute] += operation in MATMULS
-        kept = operation in KEPT or (operation in MATMULS and matmuls[context.is_recompute] % 2 == 1)
-        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+        must_save = operation in MUST_SAVE or (operation in MATMULS and matmuls[context.is_recompute] % 2 == 1)
+        return CheckpointPolicy.MUST_SAVE if must_save else CheckpointPolicy.PREFER_RECOMPUTE
 
     return create_selective_checkpoint_contexts(policy)
 # end: every_second_matmul

@@ -19,7 +19,7 @@ def train_step(schedule, optimizer, tokens, targets):
 # end: pp
 # if: not pp
 def train_step(model, optimizer, tokens, targets):
-    # if: single
+    # if: one_micro_batch
     """A pass, and an update by its gradient, clipped to CLIP_NORM; the mean loss, and the norm before."""
     # if: chunked_loss
     loss = model(tokens, targets)
@@ -42,8 +42,8 @@ def train_step(model, optimizer, tokens, targets):
     # if: not loss_parallel
     total = loss.detach()
     # end: not loss_parallel
-    # end: single
-    # if: not single
+    # end: one_micro_batch
+    # if: not one_micro_batch
     """Passes of all micro-batches, and an update by their gradient, clipped to CLIP_NORM; the mean loss, and the norm before."""
     total = torch.zeros((), device=tokens.device)
     # if: accumulates
@@ -81,38 +81,38 @@ def train_step(model, optimizer, tokens, targets):
         # if: not loss_parallel
         total += loss.detach()
         # end: not loss_parallel
-    # end: not single
+    # end: not one_micro_batch
 # end: not pp
-    # if: once and fsdp
+    # if: clip_grad_norm and fsdp
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM).full_tensor()
-    # end: once and fsdp
-    # if: once and not fsdp
+    # end: clip_grad_norm and fsdp
+    # if: clip_grad_norm and not fsdp
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
-    # end: once and not fsdp
-    # if: not once and mixed
+    # end: clip_grad_norm and not fsdp
+    # if: not clip_grad_norm and several_meshes
     gradients = [[parameter.grad for parameter in group["params"]] for group in optimizer.param_groups]
-    # end: not once and mixed
+    # end: not clip_grad_norm and several_meshes
     # if: rescaled
     for part in gradients:
         if "experts" in part[0].device_mesh.mesh_dim_names:
             torch._foreach_mul_(part, TP / EP)  # FSDP2 took the mean over TP / EP times as many ranks
     # end: rescaled
-    # if: not once and mixed
+    # if: not clip_grad_norm and several_meshes
     norm = torch.linalg.vector_norm(torch.stack([torch.nn.utils.get_total_norm(part).full_tensor() for part in gradients]))
-    # end: not once and mixed
-    # if: not once and not mixed
+    # end: not clip_grad_norm and several_meshes
+    # if: not clip_grad_norm and not several_meshes
     gradients = [parameter.grad for parameter in optimizer.param_groups[0]["params"]]
-    # end: not once and not mixed
-    # if: not once and fsdp and not mixed
+    # end: not clip_grad_norm and not several_meshes
+    # if: not clip_grad_norm and fsdp and not several_meshes
     norm = torch.nn.utils.get_total_norm(gradients).full_tensor()
-    # end: not once and fsdp and not mixed
-    # if: not once and not fsdp
+    # end: not clip_grad_norm and fsdp and not several_meshes
+    # if: not clip_grad_norm and not fsdp
     norm = torch.nn.utils.get_total_norm(gradients)
-    # end: not once and not fsdp
+    # end: not clip_grad_norm and not fsdp
     # if: pp
-    figures = torch.stack((total, norm.to(total.device) ** 2))
-    dist.all_reduce(figures)
-    loss, square = (figures * PP / dist.get_world_size()).tolist()  # sums over stages, means over the ranks of each
+    totals = torch.stack((total, norm.to(total.device) ** 2))
+    dist.all_reduce(totals)
+    loss, square = (totals * PP / dist.get_world_size()).tolist()  # sums over stages, means over the ranks of each
     norm = math.sqrt(square)
     # end: pp
     # if: not pp
@@ -129,25 +129,25 @@ def train_step(model, optimizer, tokens, targets):
     norm /= scale
     # end: not pp
     if not overflow:
-        # if: mixed
+        # if: several_meshes
         for part in gradients:
             torch._foreach_mul_(part, min(1.0, CLIP_NORM / (norm + 1e-6)) / scale)
-        # end: mixed
-        # if: not mixed
+        # end: several_meshes
+        # if: not several_meshes
         torch._foreach_mul_(gradients, min(1.0, CLIP_NORM / (norm + 1e-6)) / scale)
-        # end: not mixed
+        # end: not several_meshes
         optimizer.step()
     # end: fp16
     # if: not fp16
     if not math.isfinite(loss + norm):
         raise SystemExit(f"training diverged: loss {loss}, gradient norm {norm}")
-    # if: not once and mixed
+    # if: not clip_grad_norm and several_meshes
     for part in gradients:
         torch._foreach_mul_(part, min(1.0, CLIP_NORM / (norm + 1e-6)))
-    # end: not once and mixed
-    # if: not once and not mixed
+    # end: not clip_grad_norm and several_meshes
+    # if: not clip_grad_norm and not several_meshes
     torch._foreach_mul_(gradients, min(1.0, CLIP_NORM / (norm + 1e-6)))
-    # end: not once and not mixed
+    # end: not clip_grad_norm and not several_meshes
     optimizer.step()
     # end: not fp16
     optimizer.zero_grad()

@@ -10,9 +10,9 @@ from torch.distributed.tensor.parallel import (
 
 
 def apply_tensor_parallel(part, mesh):
-    """Matrices in pairs, the first cut by columns, the second by rows (arXiv 1909.08053)."""
+    """The first matrix of each pair is sharded by columns, the second by rows (arXiv 1909.08053)."""
     # if: sequence_parallel
-    between = Shard(1)  # activations between the pairs are cut by tokens (arXiv 2205.05198)
+    between = Shard(1)  # activations between the pairs are sharded by tokens (arXiv 2205.05198)
     # end: sequence_parallel
     # if: not sequence_parallel
     between = Replicate()
@@ -35,15 +35,15 @@ def apply_tensor_parallel(part, mesh):
     # if: not pp
     parallelize_module(part, mesh, styles)
     # end: not pp
-    whole = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
+    gather_input = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
     for layer in part.layers.values():
         # if: moe
-        styles = {"attention": whole, "attention.output": RowwiseParallel(output_layouts=between)}
+        styles = {"attention": gather_input, "attention.output": RowwiseParallel(output_layouts=between)}
         styles |= {f"attention.{name}": ColwiseParallel() for name in ("query", "key", "value")}
         # end: moe
         # if: not moe
         columns = ("attention.query", "attention.key", "attention.value", "feed_forward.gate", "feed_forward.up")
-        styles = {"attention": whole, "feed_forward": whole, **{name: ColwiseParallel() for name in columns}}
+        styles = {"attention": gather_input, "feed_forward": gather_input, **{name: ColwiseParallel() for name in columns}}
         styles |= {name: RowwiseParallel(output_layouts=between) for name in ("attention.output", "feed_forward.down")}
         # end: not moe
         # if: qk_norm
@@ -52,17 +52,18 @@ def apply_tensor_parallel(part, mesh):
         # end: qk_norm
         # if: moe
         if isinstance(layer.feed_forward, MixtureOfExperts):  # each rank routes a part of every sequence
-            own = SequenceParallel(sequence_dim=0, use_local_output=True)  # of rows, tokens of all sequences
-            how = {"desired_input_layouts": (Shard(1),), "use_local_input": True, "output_layouts": (Shard(1),)}
-            styles["feed_forward"] = PrepareModuleInputOutput(input_layouts=(between,), desired_output_layouts=(between,), **how)
-            styles["feed_forward.router"] = own
+            token_sharded = SequenceParallel(sequence_dim=0, use_local_output=True)  # rows are tokens of all sequences
+            inputs = {"input_layouts": (between,), "desired_input_layouts": (Shard(1),), "use_local_input": True}
+            outputs = {"output_layouts": (Shard(1),), "desired_output_layouts": (between,)}
+            styles["feed_forward"] = PrepareModuleInputOutput(**inputs, **outputs)
+            styles["feed_forward.router"] = token_sharded
             # if: shared
-            styles |= {f"feed_forward.shared.{name}": own for name in ("gate", "up", "down")}
+            styles |= {f"feed_forward.shared.{name}": token_sharded for name in ("gate", "up", "down")}
             # end: shared
         # end: moe
         # if: dense_first
         else:
-            styles |= {"feed_forward": whole, "feed_forward.down": RowwiseParallel(output_layouts=between)}
+            styles |= {"feed_forward": gather_input, "feed_forward.down": RowwiseParallel(output_layouts=between)}
             styles |= {"feed_forward.gate": ColwiseParallel(), "feed_forward.up": ColwiseParallel()}
         # end: dense_first
         # if: sequence_parallel
