@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# strategist plan b52fc1ddd758: tiny on 4xcpu
+# strategist plan 0eccebcf6d8d: tiny on 4xcpu
 # 16 sequences of 128 tokens a step, fp32, adamw
 # expected: 98.9 ms a step, 20,715 tokens/s, 35.2 MiB of 1.8 GiB a device
 set -euo pipefail
