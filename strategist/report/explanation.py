@@ -28,7 +28,8 @@ def explanation_report(explanation: Explanation) -> Iterator[RenderableType]:
     yield from (Text(f"{name} {words}") for name, words in bounds(explanation.plan.estimate))
     for number, step in enumerate(_steps(explanation), 1):
         decided = [decision for decision in explanation.decisions if decision.step == step.id]
-        yield section(heading(f"{number}. {step.title}"), *_words(step), *(_section(decision, explanation.plan) for decision in decided))
+        sections = (_section(decision, explanation.plan) for decision in decided)
+        yield section(heading(f"{number}. {step.title}"), *_words(step), *sections)
     if explanation.others:
         yield section(heading("Other remarks"), pairs((reason.card, policy_words(reason)) for reason in explanation.others))
     if explanation.advice:
