@@ -6,6 +6,9 @@ from enum import StrEnum
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan, Reason
 
+EQUAL_MARGIN = 0.005
+"""Difference of steps, as a share, below which two plans count as equally fast."""
+
 
 class Obstacle(StrEnum):
     """Reason against another value of a setting, strongest first."""
@@ -54,7 +57,8 @@ class WhyNot:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """One setting: its value, the policies that chose it (none: the cost model decided), and reasons against its other values.
+    """One setting: its value, the policies that chose it (none: the cost model, or a near tie of whole plans), and reasons against
+    its other values.
 
     ``step`` is the id of the flow's step that decides it; empty where no step does. ``changes_convergence``: the trained model may
     differ because of this value.

@@ -67,7 +67,7 @@ class Lexer:
                 self._step((len(self._text) if end < 0 else end) - self._at)
             else:
                 break
-        found = re.match(r"&&|\|\||;;|\|&|[\n;&|()](?!>)", self._text[self._at : self._at + 3])
+        found = re.match(r"&&|\|\||;;|\|&|[\n;|()]|&(?!>)", self._text[self._at : self._at + 3])
         if found is None:
             return ""
         self._step(len(found[0]))

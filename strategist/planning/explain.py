@@ -10,7 +10,7 @@ from strategist.cards.card import Card, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck, PolicyRef
 from strategist.cards.flow import Step
 from strategist.contract.estimate import DEFAULT_CONFIDENCE
-from strategist.contract.explanation import Advice, Decision, ExplainedStep, Explanation, Nearest, Obstacle, WhyNot
+from strategist.contract.explanation import EQUAL_MARGIN, Advice, Decision, ExplainedStep, Explanation, Nearest, Obstacle, WhyNot
 from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.options import OPTION_NAMES, Options
@@ -39,9 +39,6 @@ class Search(Protocol):
     def nearest_with(self, name: str, value: KnobValue) -> Nearest:
         """The best plan of the same request with the value fixed."""
 
-
-EQUAL_MARGIN = 0.005
-"""Difference of steps, as a share, below which two plans count as equally fast."""
 
 EQUAL_PRICE = "their prices are equal"
 NO_EFFECT = "nothing in this plan depends on it"
@@ -315,11 +312,19 @@ def reasons_about(plan: Plan, deck: Deck, full: str) -> tuple[Reason, ...]:
     cards = {card.id: card for card in deck.cards}
     found = []
     for reason in plan.reasons:
-        policy = cards[reason.card].policy(reason.policy) if reason.card in cards and reason.effect != "risk" else None
-        paths = {setting.path for effect in policy.effects for setting in effect.settings} if policy else set()
-        if full in paths:
+        card = cards.get(reason.card) if reason.effect != "risk" else None
+        policy = card.policy(reason.policy) if card else None
+        if card and policy and full in _settings_of(card, policy):
             found.append(reason)
     return tuple(found)
+
+
+def _settings_of(card: Card, policy: Policy) -> set[str]:
+    """Settings that a policy affects. A preference for whole candidates affects its card's control points in its condition."""
+    affected = {setting.path for effect in policy.effects for setting in effect.settings}
+    if any(effect.kind is EffectKind.PREFER and not effect.settings for effect in policy.effects):
+        affected |= {point.path for point in card.control_points} & set(condition_names(card, policy))
+    return affected
 
 
 def _other_values(plan: Plan, name: str) -> Iterator[KnobValue]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from strategist.contract.explanation import Advice, Decision, ExplainedStep, Explanation, Obstacle, WhyNot
+from strategist.contract.explanation import EQUAL_MARGIN, Advice, Decision, ExplainedStep, Explanation, Obstacle, WhyNot
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
 from strategist.profiles.heterogeneous_clusters import node_differences
@@ -14,6 +14,7 @@ from strategist.report.setting_text import change_words, layer_words, policy_wor
 from strategist.report.text_blocks import bullets, grouped, heading, pairs, section
 
 BY_COST = "no card asks for it; the cost model decided"
+BY_TIE = "no card asks for it; host memory and cards' preferences for the whole plan decided a near tie"
 BY_HAND = "no card asks for it and no price depends on it: it was chosen by hand"
 OTHERS = ExplainedStep(id="", title="Other settings", rule="", cards=(), because="")
 HARD = (Obstacle.ILLEGAL, Obstacle.FORBIDDEN, Obstacle.TOO_LARGE, Obstacle.HOST_TOO_SMALL)
@@ -27,7 +28,8 @@ def explanation_report(explanation: Explanation) -> Iterator[RenderableType]:
     yield from (Text(f"{name} {words}") for name, words in bounds(explanation.plan.estimate))
     for number, step in enumerate(_steps(explanation), 1):
         decided = [decision for decision in explanation.decisions if decision.step == step.id]
-        yield section(heading(f"{number}. {step.title}"), *_words(step), *map(_section, decided))
+        sections = (_section(decision, explanation.plan) for decision in decided)
+        yield section(heading(f"{number}. {step.title}"), *_words(step), *sections)
     if explanation.others:
         yield section(heading("Other remarks"), pairs((reason.card, policy_words(reason)) for reason in explanation.others))
     if explanation.advice:
@@ -49,9 +51,9 @@ def _words(step: ExplainedStep) -> Iterator[Text]:
         yield Text(words, "dim")
 
 
-def _section(decision: Decision) -> Group:
+def _section(decision: Decision, plan: Plan) -> Group:
     detail = "the trained model may differ" if decision.changes_convergence else ""
-    return section(heading(f"{decision.setting} = {show_value(decision.value)}", detail), pairs(_decision(decision)))
+    return section(heading(f"{decision.setting} = {show_value(decision.value)}", detail), pairs(_decision(decision, plan)))
 
 
 def _advice(advice: Advice) -> tuple[str, str]:
@@ -86,13 +88,22 @@ def _node_differences(plan: Plan) -> Iterator[Text]:
         yield Text(" ".join(sentences))
 
 
-def _decision(decision: Decision) -> Iterator[tuple[str, str]]:
+def _decision(decision: Decision, plan: Plan) -> Iterator[tuple[str, str]]:
     for reason in decision.reasons:
         yield reason.card, policy_words(reason)
     if not decision.reasons:
-        yield ("cost", BY_COST) if decision.why_not else ("user", BY_HAND)
+        yield _without_cards(decision, plan)
     for other in decision.why_not:
         yield (
             f"not {show_value(other.value)}",
             other.text if other.obstacle is not Obstacle.FASTER else f"{other.text}, as predicted",
         )
+
+
+def _without_cards(decision: Decision, plan: Plan) -> tuple[str, str]:
+    """What decided a setting that no card names. Of equally good plans it need not be the fastest."""
+    if not decision.why_not:
+        return "user", BY_HAND
+    equal = (other.plan for other in decision.why_not if other.obstacle is Obstacle.EQUAL)
+    fastest = min((other.estimate.step_seconds for other in equal if other), default=plan.estimate.step_seconds)
+    return ("tie", BY_TIE) if fastest < (1 - EQUAL_MARGIN) * plan.estimate.step_seconds else ("cost", BY_COST)

@@ -150,16 +150,20 @@ def _alternatives(answer: Answer) -> RenderableType:
     title = heading(
         "Alternatives" if answer.plans else "Alternatives that fit", "*: the trained model may differ" if changes_model else ""
     )
-    return section(title, bullets((_alternative(other, answer.plans) for other in shown), mark="1"))
+    return section(title, bullets((_alternative(other, answer) for other in shown), mark="1"))
 
 
-def _alternative(other: Alternative, plans: Sequence[Plan]) -> Text:
+def _alternative(other: Alternative, answer: Answer) -> Text:
+    """Figures of an alternative, with its ratio to the best plan in what the request asks for: memory, otherwise tokens/s."""
     estimate = other.plan.estimate
-    ratio = estimate.tokens_per_second / plans[0].estimate.tokens_per_second if plans else None
+    best = answer.plans[0].estimate if answer.plans else None
+    saves_memory = answer.request.objective == "memory"
+    faster = f" (x{estimate.tokens_per_second / best.tokens_per_second:.2f})" if best and not saves_memory else ""
+    smaller = f" (x{estimate.peak_memory_bytes / best.peak_memory_bytes:.2f})" if best and saves_memory else ""
     host = estimate.host_memory_bytes_per_node
     figures = [
-        f"{tokens(estimate.tokens_per_second)} tokens/s" + (f" (x{ratio:.2f})" if ratio else ""),
-        f"{gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB",
+        f"{tokens(estimate.tokens_per_second)} tokens/s{faster}",
+        f"{gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB{smaller}",
         *([f"{gib(host)} GiB of host memory a node"] if host else []),
         *([] if other.plan.backends else ["no back end yet"]),
     ]

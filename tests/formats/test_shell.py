@@ -24,6 +24,7 @@ SCRIPTS = {
     "continued lines": "run --a 1 \\\n  --b 2 \\\n  --c",
     "comments": "run --a 1 # --b 2\n# run --c 3\nrun a#b",
     "redirections": "run --a 1 2>&1 | cat > /dev/null; run --b 2 >/dev/null 2>/dev/null; run --c 3",
+    "leading redirections": "run --a 1\n> /dev/null\n</dev/null\nrun --b 2;>/dev/null\n(>/dev/null)\nrun --c &>/dev/stdout",
     "a here-document": "cat <<'END' > /dev/null\n--x 1 it's\nEND\nrun --a 1",
     "a function": "train() {\n  local X=3\n  run --x $X\n}\ntrain",
     "a reassigned variable": "A=1\nA=2\nrun $A",
@@ -107,7 +108,23 @@ def test_unused_option_arrays_come_last() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["run 'open", 'run "open', "run ${open", "run $(open", "A=(1 2", "run `x", "a <<END\n", "\\", "$", "&&&", "))(("]
+    "text",
+    [
+        "run 'open",
+        'run "open',
+        "run ${open",
+        "run $(open",
+        "A=(1 2",
+        "run `x",
+        "a <<END\n",
+        "\\",
+        "$",
+        "&&&",
+        "))((",
+        "\n>",
+        "|>",
+        ")>",
+    ],
 )
 def test_unclosed_quotes_and_brackets_end_with_the_text(text: str) -> None:
     list(commands(text))

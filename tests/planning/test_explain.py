@@ -49,6 +49,27 @@ def test_each_relevant_setting_has_a_reason_or_rejected_values(small: Plan) -> N
     assert reasons == set(small.reasons)
 
 
+def test_a_preference_for_whole_plans_is_a_reason_of_the_settings_that_it_depends_on() -> None:
+    fixed = {"dp_replicate": 2, "dp_shard": 8, "micro_batch": 2, "recompute": "none", "offload": "none"}
+    plan = api.plan(Request(model="llama3-8b", gpus="2x8xH100", fix=fixed), top=1).plans[0]
+    explanation = api.explain(plan)
+    reasons = {decision.setting: {reason.card for reason in decision.reasons} for decision in explanation.decisions}
+    assert "MESH-002" in reasons["dp_replicate"]
+    assert "MESH-002" not in reasons["micro_batch"], "its condition does not depend on it"
+    assert "MESH-002" not in {reason.card for reason in explanation.others}
+
+
+@pytest.mark.parametrize(("ratio", "decided"), [(0.98, "near tie"), (0.999, "cost model decided"), (1.02, "cost model decided")])
+def test_the_cost_model_decided_only_what_is_not_slower_than_its_other_values(small: Plan, ratio: float, decided: str) -> None:
+    explanation = api.explain(small)
+    decision = next(item for item in explanation.decisions if not item.reasons and item.why_not[0].plan)
+    other = replace(small, estimate=replace(small.estimate, step_seconds=ratio * small.estimate.step_seconds))
+    equal = replace(decision.why_not[0], obstacle=Obstacle.EQUAL, plan=other)
+    console = Console(file=StringIO(), width=200)
+    console.print(explanation_report(replace(explanation, decisions=(replace(decision, why_not=(equal,)),))))
+    assert decided in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_decisions_follow_the_order_of_the_flow(large: Plan) -> None:
     explanation = api.explain(large)
     flow = api.load_cards().flow

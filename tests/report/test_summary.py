@@ -70,6 +70,21 @@ def test_a_step_is_bound_by_its_largest_part() -> None:
     assert bound_by(replace(ESTIMATE.time, offload=50.0)) == "host link"
 
 
+@pytest.mark.parametrize(
+    ("objective", "tokens", "memory"), [("throughput", "tokens/s (x4.00)", "GiB"), ("memory", "tokens/s", "GiB (x0.50)")]
+)
+def test_an_alternative_is_compared_in_what_the_request_asks_for(objective: str, tokens: str, memory: str) -> None:
+    estimate = replace(ESTIMATE, step_seconds=ESTIMATE.step_seconds / 4, peak_memory_bytes=ESTIMATE.peak_memory_bytes / 2)
+    estimate = replace(estimate, tokens_per_second=4 * ESTIMATE.tokens_per_second)
+    best, other = (replace(PLAN, estimate=item) for item in (ESTIMATE, estimate))
+    alternative = replace(ANSWER.alternatives[0], plan=other)
+    request = replace(ANSWER.request, objective=objective)
+    text = rendered(answer_summary(replace(ANSWER, request=request, plans=(best,), alternatives=(alternative,))), 200)
+    speed, capacity, *_ = text.partition(alternative.title)[2].splitlines()[1].split(", ")
+    assert speed.endswith(tokens)
+    assert capacity.endswith(memory)
+
+
 def test_alternatives_supported_by_a_back_end_come_first() -> None:
     other = ANSWER.alternatives[0]
     unsupported = replace(other, title="A back end is missing", plan=replace(PLAN, backends=()))
