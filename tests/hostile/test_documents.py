@@ -34,6 +34,14 @@ def _hook(event: str, _: tuple[object, ...]) -> None:
 sys.addaudithook(_hook)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def parsers_are_imported(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The first document of a process imports its parser, which executes that module's code."""
+    path = tmp_path_factory.mktemp("first") / "card.yaml"
+    path.write_text("id: A-1\n", encoding="utf-8")
+    yaml_file.load(path)
+
+
 @contextmanager
 def nothing_is_run() -> Iterator[None]:
     """Checks by audit events that no code, program or connection is started."""
