@@ -189,7 +189,7 @@ def _next(answer: Answer, extra_options: Sequence[str]) -> Group:
         ]
         return commands(heading("Next"), *nearest, f"{command} --explain")
     plan = answer.plans[0]
-    lines = [f"{command} -o plan.json", f"strategist {'run' if 'native' in plan.backends else 'simulate'} plan.json"]
+    lines = [f"{command} -o plan.json", _next_command(plan)]
     job = " --job slurm" if plan.cluster.nodes > 1 else ""
     if name := next((name for name in plan.backends if name in (*formats(), *programs())), ""):
         lines.append(f"strategist export plan.json --to {name}{job} -o job/")
@@ -198,6 +198,17 @@ def _next(answer: Answer, extra_options: Sequence[str]) -> Group:
     elif answer.request.backend == "any":
         lines.append(f"{command} --show backends  # what each framework can run")
     return commands(heading("Next", "plan --explain prints all details, --plan 2 takes the second plan"), *lines)
+
+
+def _next_command(plan: Plan) -> str:
+    """What the runtime can do with the saved plan: run it, or simulate what another back end runs, if it can build the model."""
+    if "native" in plan.backends:
+        return "strategist run plan.json"
+    return (
+        "strategist simulate plan.json"
+        if _is_supported(load_backend("native"), plan)
+        else "strategist report plan.json -o plan.html"
+    )
 
 
 def _with_flags(command: Sequence[str], flags: Sequence[str]) -> Iterator[str]:

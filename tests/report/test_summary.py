@@ -41,6 +41,13 @@ def test_a_summary_fits_a_screen_and_its_fix_option_gives_the_same_plan(given: R
         assert again.plans[0].candidate == plan.candidate
 
 
+def test_the_next_command_is_one_that_the_runtime_can_execute() -> None:
+    models = {"run": PLAN.model, "report": replace(PLAN.model, qk_norm=True, qk_norm_all_heads=True)}
+    for command, model in models.items():
+        plan = replace(PLAN, model=model, backends=("native",) if command == "run" else ("transformers",))
+        assert f"strategist {command} plan.json" in rendered(answer_summary(replace(ANSWER, plans=(plan,))), 200)
+
+
 def test_a_summary_without_plans_has_the_command_of_the_nearest_alternative() -> None:
     answer = strategist.plan(Request(model="70b", gpus="1x24GB", fix={"offload": "none"}))
     words_of_next = rendered(answer_summary(answer), COLUMNS).partition("\nNext")[2].split()
