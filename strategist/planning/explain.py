@@ -21,7 +21,7 @@ from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS, setting, show_fact
 from strategist.rules.policy_evaluation import judge
-from strategist.rules.policy_matching import condition_holds, condition_names, preconditions_hold, selects_row
+from strategist.rules.policy_matching import affected_settings, condition_holds, condition_names, preconditions_hold, selects_row
 from strategist.search.facts import estimate_facts
 from strategist.search.needed_candidates import NEAR_TIE
 from strategist.units import show_bytes, show_seconds
@@ -314,17 +314,9 @@ def reasons_about(plan: Plan, deck: Deck, full: str) -> tuple[Reason, ...]:
     for reason in plan.reasons:
         card = cards.get(reason.card) if reason.effect != "risk" else None
         policy = card.policy(reason.policy) if card else None
-        if card and policy and full in _settings_of(card, policy):
+        if card and policy and full in affected_settings(card, policy):
             found.append(reason)
     return tuple(found)
-
-
-def _settings_of(card: Card, policy: Policy) -> set[str]:
-    """Settings that a policy affects. A preference for whole candidates affects its card's control points in its condition."""
-    affected = {setting.path for effect in policy.effects for setting in effect.settings}
-    if any(effect.kind is EffectKind.PREFER and not effect.settings for effect in policy.effects):
-        affected |= {point.path for point in card.control_points} & set(condition_names(card, policy))
-    return affected
 
 
 def _other_values(plan: Plan, name: str) -> Iterator[KnobValue]:

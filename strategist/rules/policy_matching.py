@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from strategist.cards.card import Card, Effect, Policy, Setting
+from strategist.cards.card import Card, Effect, EffectKind, Policy, Setting
 from strategist.contract.knobs import KnobValue
 from strategist.contract.settings import least
 from strategist.expr.columns import Columns
@@ -68,6 +68,17 @@ def condition_names(card: Card, policy: Policy) -> tuple[str, ...]:
     conditions = [*(condition.when for condition in card.preconditions), policy.when]
     named = set().union(*(condition.names for condition in conditions if condition is not None))
     return tuple(name for name in VOCABULARY if name in named)
+
+
+def affected_settings(card: Card, policy: Policy) -> set[str]:
+    """Full names of the settings that a policy affects.
+
+    A preference for whole candidates affects those control points of its card on which its condition depends.
+    """
+    affected = {setting.path for effect in policy.effects for setting in effect.settings}
+    if any(effect.kind is EffectKind.PREFER and not effect.settings for effect in policy.effects):
+        affected |= {point.path for point in card.control_points} & {*condition_names(card, policy)}
+    return affected
 
 
 def selects_row(effect: Effect, row: Facts) -> bool:
