@@ -25,7 +25,7 @@ QUANTISED_BLOCK = 64
 LAYOUT_VALUES: dict[str, tuple[int, ...]] = {}
 """Axes that are limited to these degrees; any other axis takes any degree."""
 
-KNOB_VALUES: dict[str, tuple[bool | int | str, ...]] = {}
+KNOB_VALUES: dict[str, tuple[bool | int | str, ...]] = {"ep_overlap": (False,)}
 """Knobs that are limited to these values; any other knob takes every legal value."""
 
 OPTION_VALUES: dict[str, tuple[bool | int | str, ...]] = {}

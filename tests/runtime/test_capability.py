@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 import yaml
-from strategist_runtime.capability import refusals
+from strategist_runtime.capability import ACTIVATIONS, ROPE_SCALINGS, refusals
 
 from strategist.contract import codec
 from strategist.contract.knobs import CHOICES, Candidate, Knobs
@@ -82,6 +82,8 @@ def test_profile_and_runtime_agree_on_devices(kind):
 def test_every_name_of_the_profile_is_compared():
     for part, names in VALUES.items():
         assert set(NATIVE[part]) <= set(names) | set(SHAPES) | {"activation", "rope_scaling"}
+    assert set(NATIVE["model"]["activation"]) == {"", *ACTIVATIONS}
+    assert set(NATIVE["model"]["rope_scaling"]) == {"none", *ROPE_SCALINGS}
 
 
 def test_a_plain_plan_is_not_refused():
