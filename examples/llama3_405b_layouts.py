@@ -54,7 +54,7 @@ def main() -> None:
         workload = Workload(seq_len=seq_len, global_batch=global_batch)
         plan = api.price(Request(model="llama3-405b", gpus="64x8xH100", workload=workload), candidate)
         simulation = api.simulate(plan)
-        found, capacity = simulation.fullest, simulation.capacity_bytes
+        found, capacity = simulation.peak_rank, simulation.capacity_bytes
         reserved = found.peak_reserved_bytes or 0
         sizes = (plan.estimate.memory.allocated, found.peak_memory_bytes, reserved)
         verdict = "fits" if reserved <= capacity else "does not fit"
