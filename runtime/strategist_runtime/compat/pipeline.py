@@ -14,7 +14,17 @@ META = torch.device("meta")
 class Stage(PipelineStage):
     """A stage that holds receive buffers only while their micro-batch is in flight; torch's has buffers for all micro-batches of
     a step, as long as the stage lives, and keeps received gradients until the next step.
+
+    ``loss_in_stage``: the last stage computes the loss itself (chunked loss).
     """
+
+    def __init__(self, *arguments: Any, loss_in_stage: bool, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.loss_in_stage = loss_in_stage
+        self.split_losses: dict[int, Tensor] = {}
+        """By micro-batch: a copy of the loss between its two backward passes, for input and weight gradients. torch 2.11 detaches
+        the loss after the first one, which would free the node of a chunked loss, from which the second one starts.
+        """
 
     def _prepare_forward_infra(self, *arguments: Any, **options: Any) -> Any:
         with self._on_meta_device():
@@ -49,11 +59,19 @@ class Stage(PipelineStage):
         if not self.is_last:
             super()._validate_fwd_outputs(outputs)  # type: ignore[misc]
 
-    def backward_one_chunk(self, bwd_chunk_id: int, loss: Tensor | None = None, *arguments: Any, **options: Any) -> None:
-        super().backward_one_chunk(bwd_chunk_id, loss, *arguments, **options)
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, loss: Tensor | None = None, full_backward: bool = True, *arguments: Any, **options: Any
+    ) -> None:
+        if loss is not None and self.loss_in_stage and not full_backward:
+            self.split_losses[bwd_chunk_id] = loss.clone()
+        super().backward_one_chunk(bwd_chunk_id, loss, full_backward, *arguments, **options)
         if loss is not None:  # the schedule keeps it through the step, and its graph would keep the micro-batch's input
             loss.detach_()
         free((*self.args_recv_info[bwd_chunk_id], *self.grad_recv_info[bwd_chunk_id]))
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **options: Any) -> None:
+        super().backward_weight_one_chunk(bwd_chunk_id, *arguments, **options)
+        self.split_losses.pop(bwd_chunk_id, None)
 
     @contextmanager
     def _on_meta_device(self) -> Iterator[None]:

@@ -46,7 +46,15 @@ class Pipeline:
         stage_indices = stages_of_rank(knobs.pp_schedule, layout.pp, stage_count, meshes.stage_rank)
         group = meshes.pipeline.get_group()
         stages = [
-            Stage(part, index, stage_count, device, *_examples(plan, index, stage_count, device), group=group)
+            Stage(
+                part,
+                index,
+                stage_count,
+                device,
+                *_examples(plan, index, stage_count, device),
+                group=group,
+                loss_in_stage=loss.chunked,
+            )
             for part, index in zip(parts, stage_indices, strict=True)
         ]
         kind = get_schedule_class(SCHEDULES[knobs.pp_schedule])
