@@ -22,6 +22,9 @@ MAX_GPUS_OF_A_HOST = 16
 each.
 """
 
+UNSTATED_POWER_LIMIT = re.compile(r"power[ -]limited(?! to \d)")
+"""A note that the GPU draws less than its board's limit, without saying how much: its clock is unknown."""
+
 DEFAULT_GPUS = {"fp16": "v100-32gb"}
 DEFAULT_GPU = "a100-80gb"
 """GPU of a row that names none: Volta for fp16, otherwise Ampere, which has bf16."""
@@ -31,10 +34,10 @@ def cluster_of(row: Row) -> Cluster:
     """The cluster of a row.
 
     Raises:
-        Skipped: no profile describes its GPU, or the number of GPUs is not stated.
+        Skipped: no profile describes its GPU or the power limit set on it, or the number of GPUs is not stated.
     """
     stem = hardware.find_measured_device(row.gpu, row.gpu_mem_gb) if row.gpu else DEFAULT_GPUS.get(row.precision, DEFAULT_GPU)
-    if stem is None:
+    if stem is None or UNSTATED_POWER_LIMIT.search(row.notes):
         raise Skipped(SkipReason.NO_DEVICE)
     count = row.n_gpus or (row.tp or 1) * (row.pp or 1) * (row.dp_shard or 1) * (row.dp_replicate or 1) * (row.cp or 1)
     device, box = _device(stem)

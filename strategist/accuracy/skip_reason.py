@@ -10,7 +10,7 @@ class SkipReason(StrEnum):
     MEASURED_NOTHING = "it has neither time nor memory nor a failure"
     OTHER_MODEL = "it is not a decoder or encoder transformer that a shape describes"
     NO_SHAPE = "the model's shape is not stated and no preset has its name"
-    NO_DEVICE = "no profile describes its GPU"
+    NO_DEVICE = "no profile describes its GPU, or the power limit set on it is not stated"
     NO_LAYOUT = "the degrees of parallelism are not stated or do not make up the GPUs"
     NO_BATCH = "batch size or sequence length is not stated"
     OTHER_ARITHMETIC = "its arithmetic has no price"

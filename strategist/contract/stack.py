@@ -60,6 +60,8 @@ class Stack:
         out a dense layer's last matmul and its residual addition (torch.utils.checkpoint with ``use_reentrant=False``:
         ``early_stop``).
     unpacking_bytes: bytes per 4-bit weight that dequantization moves beyond a single kernel, where layers are not compiled.
+    gathers_normed_heads: under tensor parallelism each rank gathers the queries and keys of all heads before their norms, and
+        computes norms and rotary positions of all of them (torchtitan's Qwen3 before 8c1d1c5fc of 2025-10-14).
     scales_in_update: AdamW's kernel applies the clipping factor to gradients as it reads them.
     memory_traits: use of device memory.
     """
@@ -87,6 +89,7 @@ class Stack:
     casts_adapters: bool = False
     recomputes: str = "all"
     unpacking_bytes: float = 0.0
+    gathers_normed_heads: bool = False
     scales_in_update: bool = False
     memory_traits: MemoryTraits = TORCH_MEMORY_TRAITS
     source: str = ""

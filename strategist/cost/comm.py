@@ -9,6 +9,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View
+from strategist.cost.elementwise import gathers_heads
 from strategist.cost.layer_flops import LayerWork
 from strategist.cost.model_states import Stage, StateBytes
 from strategist.cost.muon import muon_matrices
@@ -155,7 +156,8 @@ def collectives(
     forward = _layer_seconds(fsdp, dense * np.where(v.float8_gather, 1.0, sent_bytes), experts * sent_bytes, calls, v, cluster)
     backward = np.where(v.reshard_subgroup, reshard_group.gather((dense + experts) * sent_bytes), 0.0)
     return Collectives(
-        tp=_tensor_parallel_seconds(tensor, activation, model, work.repeated_sums, v),
+        tp=_tensor_parallel_seconds(tensor, activation, model, work.repeated_sums, v)
+        + _normed_heads_seconds(tensor, model, stack, work.repeated, v, c),
         cp=_context_parallel_seconds(context, model, workload, stack, work.repeated, v, c),
         ep=_expert_parallel_seconds(expert, model, stack, activation, work.repeated_exchanges, v, cluster),
         pp=_transfer_seconds(cluster, activation, v),
@@ -230,6 +232,13 @@ def _tensor_parallel_seconds(tensor: Group, activation: Floats, model: ModelShap
     """
     sums = 4 - np.where(v.etp == 1, np.where(v.sequence_parallel, 2.0, 1.0), 0.0) * model.moe_layers / model.layers
     return np.where(v.sequence_parallel, 2 * tensor.gather(activation), tensor.reduce(activation)) * (sums + 2 * repeated)
+
+
+def _normed_heads_seconds(tensor: Group, model: ModelShape, stack: Stack, repeated: Floats, v: View, c: float) -> Floats:
+    """Seconds in which some stacks gather the queries and keys of all heads for their norms."""
+    if not gathers_heads(model, stack):
+        return np.zeros_like(v.tp)
+    return tensor.gather(v.tokens * (model.query_width + model.key_value_width / 2) * c) * (1 + repeated)
 
 
 def _context_parallel_seconds(

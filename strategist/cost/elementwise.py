@@ -84,6 +84,16 @@ class _LayerInputs:
         """Values of queries and keys of a token on a rank."""
         return (self.model.query_width + self.model.key_value_width / 2) / self.v.tp
 
+    @property
+    def forward_rotary_values(self) -> Floats:
+        """The same in the forward pass, where some stacks gather all heads for their norms."""
+        return self.rotary_values * np.where(gathers_heads(self.model, self.stack), self.v.tp, 1.0)
+
+
+def gathers_heads(model: ModelShape, stack: Stack) -> bool:
+    """Whether each tensor-parallel rank gathers the queries and keys of all heads before their norms."""
+    return stack.gathers_normed_heads and model.qk_norm
+
 
 def elementwise_traffic(model: ModelShape, workload: Workload, stack: Stack, v: View) -> tuple[Floats, Floats]:
     """Bytes that one layer moves for one micro-batch on one rank, in the forward and in the backward pass."""
@@ -91,7 +101,17 @@ def elementwise_traffic(model: ModelShape, workload: Workload, stack: Stack, v: 
     extra = residual_bytes(stack, c, autocasts(stack, workload, v))
     fused = v.compiled | (stack.elementwise == "fused")
     layer = _LayerInputs(model=model, workload=workload, stack=stack, v=v, fused=fused, residual_extra_bytes=extra)
-    operations = (_residual_stream, _eager_norms, _head_norms, _rotary, _repeated_heads, _activation, _routing, _adapters)
+    operations = (
+        _residual_stream,
+        _sequence_copies,
+        _eager_norms,
+        _head_norms,
+        _rotary,
+        _repeated_heads,
+        _activation,
+        _routing,
+        _adapters,
+    )
     traffic = [operation(layer) for operation in operations]
     scores, scores_backward = _scores(layer)
     return (
@@ -139,6 +159,18 @@ def _residual_stream(layer: _LayerInputs) -> OperationTraffic:
     )
 
 
+def _sequence_copies(layer: _LayerInputs) -> OperationTraffic:
+    """Copies of gathered and of scattered sequences: torch's collectives join and split the first dimension, which is the batch,
+    except that a batch of one is gathered as a view (torch.distributed._functional_collectives: all_gather_tensor,
+    reduce_scatter_tensor). Each region of a layer gathers and scatters once in each pass.
+    """
+    v, model = layer.v, layer.model
+    regions = 2 - np.where(v.etp == 1, model.moe_layers / model.layers, 0.0)  # attention, and a feed-forward that tp splits
+    passes = np.where(v.sequence_parallel & (layer.stack.family == "torch"), np.where(v.micro_batch > 1, 4.0, 2.0), 0.0)
+    copied = layer.value_bytes * passes * regions * model.hidden_size
+    return OperationTraffic(forward=copied, backward=copied)
+
+
 def _eager_norms(layer: _LayerInputs) -> OperationTraffic:
     """Additional bytes of norms written in torch, which pass over their input once per operation."""
     width = layer.model.layer_norms * layer.model.hidden_size / layer.v.activation_shards
@@ -153,8 +185,9 @@ def _has_eager_norms(layer: _LayerInputs) -> bool:
 
 def _head_norms(layer: _LayerInputs) -> OperationTraffic:
     """Norms of queries and keys."""
-    values = layer.rotary_values if layer.model.qk_norm else 0.0 * layer.v.tp
-    return OperationTraffic(forward=4 * values, backward=6 * values)
+    if not layer.model.qk_norm:
+        return OperationTraffic(forward=0.0, backward=0.0)
+    return OperationTraffic(forward=4 * layer.forward_rotary_values, backward=6 * layer.rotary_values)
 
 
 def _rotary(layer: _LayerInputs) -> OperationTraffic:
@@ -162,7 +195,7 @@ def _rotary(layer: _LayerInputs) -> OperationTraffic:
     if layer.model.learned_positions:
         return OperationTraffic(forward=0.0, backward=0.0)
     each = layer.value_bytes / 2 * np.where(layer.fused, 4.0, layer.stack.rotary_bytes)
-    return OperationTraffic(forward=each * layer.rotary_values, backward=each * layer.rotary_values)
+    return OperationTraffic(forward=each * layer.forward_rotary_values, backward=each * layer.rotary_values)
 
 
 def _repeated_heads(layer: _LayerInputs) -> OperationTraffic:

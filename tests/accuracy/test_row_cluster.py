@@ -68,6 +68,12 @@ def test_a_gpu_without_a_profile_is_skipped():
     assert skipped.value.reason is SkipReason.NO_DEVICE
 
 
+def test_a_gpu_with_an_unstated_power_limit_is_skipped():
+    assert cluster_of(made(gpu="RTX 3090", notes="3090s power limited to 280 W each")).device.name == "RTX3090"
+    with pytest.raises(Skipped, match="power limit"):
+        cluster_of(made(gpu="B200", notes="single node 8xB200 (power limited)"))
+
+
 def test_a_rate_equal_to_one_port_of_the_profile_is_per_gpu():
     """An H100's port has 400 Gb/s; GB200 hosts have four GPUs, whatever the size of their NVLink domain."""
     for text, line in (

@@ -155,3 +155,20 @@ def test_ranks_of_a_stage_share_the_ports_between_nodes(layout: Layout, share: i
     steps = rank_steps(DENSE, cluster(2, inter=port), WORKLOAD, NATIVE, v, work_of(DENSE, WORKLOAD, NATIVE, v), NEUTRAL)
     activation = WORKLOAD.seq_len * DENSE.hidden_size * 2
     assert steps.hop_seconds[0] == pytest.approx(activation / (share * 1e9))
+
+
+def test_some_stacks_gather_the_heads_of_normed_queries_and_keys() -> None:
+    """Both passes of full recomputation gather them; the gather's bytes are those of all heads."""
+    model = replace(DENSE, qk_norm=True)
+    candidate = Candidate(layout=Layout(tp=2), knobs=Knobs(micro_batch=1, recompute="full", sequence_parallel=True))
+    times = candidate.accumulation(WORKLOAD)
+    on, rows = without_latency(1, 2), table([row_of(candidate, times)])
+    seconds = {
+        gathers: price(model, on, WORKLOAD, rows, NEUTRAL, replace(NATIVE, gathers_normed_heads=gathers)).time["tp_communication"][
+            0
+        ]
+        for gathers in (True, False)
+    }
+    gathered = WORKLOAD.seq_len * (model.query_width + model.key_value_width / 2) * 2 / 2
+    expected = 2 * times * model.layers * gathered / INTRA.bytes_per_second
+    assert float(seconds[True] - seconds[False]) == pytest.approx(expected, rel=0.02)

@@ -7,6 +7,7 @@ import pytest
 
 from strategist import api
 from strategist.accuracy.measure import Accuracy
+from strategist.accuracy.skip_reason import SkipReason
 from strategist.contract import codec
 from strategist.report.accuracy import accuracy_document, accuracy_report
 from tests.report.published import LAYOUTS, with_errors, write
@@ -43,7 +44,7 @@ def test_every_group_has_every_figure_or_none_without_data(tmp_path: Path) -> No
     lost, memory = found["sources"]
     assert memory["step_time_mape"] is memory["spearman"] is memory["oom_f1"] is None
     assert memory["peak_memory_mape"] is not None
-    assert (lost["rows_used"], lost["rows_skipped"], lost["skipped"]) == (0, 1, {"no profile describes its GPU": 1})
+    assert (lost["rows_used"], lost["rows_skipped"], lost["skipped"]) == (0, 1, {SkipReason.NO_DEVICE.value: 1})
     assert {device["name"]: device["rows_skipped"] for device in found["devices"]} == {"Cray-1": 1, "H100-SXM": 0}
 
 
@@ -84,5 +85,7 @@ def test_the_text_fits_80_columns_and_counts_skipped_rows(tmp_path: Path) -> Non
     text = rendered(accuracy_report(api.accuracy(write(tmp_path, name, rows)), 3), 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "4 rows of 1 sources, 3 skipped" in text
-    assert text.index("2: batch size or sequence length is not stated") < text.index("1: no profile describes its GPU")
+    assert text.index("2: batch size or sequence length is not stated") < text.index(
+        f"1: {SkipReason.NO_DEVICE.value.split(',')[0]}"
+    )
     assert all(word in text for word in ("H100-SXM", "Cray-1", "llama", "by rows", "by sources"))

@@ -5,10 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.simulate.kernels import cuda_replacements
 from strategist_runtime.weights import seeded
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -71,6 +74,28 @@ def test_priced_elementwise_traffic_equals_the_counted_bytes(autocast):
     for pass_, norm_passes in ((0, 2), (1, 5)):
         counted = more[pass_] - few[pass_] + 2 * norm_passes * stream - (weights if autocast else 0)
         assert float(priced[pass_][0]) == pytest.approx(counted, rel=0.03)
+
+
+@pytest.fixture
+def tensor_group():
+    dist.init_process_group("fake", store=dist.HashStore(), rank=0, world_size=2)
+    yield init_device_mesh("cpu", (2,))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2])
+def test_priced_copies_of_sequence_shards_equal_those_of_dtensor(micro_batch, tensor_group):
+    """A gather and a scatter along the sequence, in each of a layer's two regions and in each pass."""
+    shard = torch.zeros((micro_batch, TOKENS // 2, SHAPE.hidden_size), dtype=torch.bfloat16)
+    with BytesCounter() as counter:
+        gathered = DTensor.from_local(shard, tensor_group, [Shard(1)]).redistribute(tensor_group, [Replicate()]).to_local()
+        DTensor.from_local(gathered, tensor_group, [Partial()]).redistribute(tensor_group, [Shard(1)]).to_local()
+    workload = Workload(seq_len=TOKENS, global_batch=2, precision="bf16-true")
+    candidate = Candidate(layout=Layout(tp=2), knobs=Knobs(micro_batch=micro_batch, sequence_parallel=True))
+    columns = view(table([row_of(candidate, 1)]), workload)
+    copying, other = (elementwise_traffic(SHAPE, workload, replace(NATIVE, family=family), columns) for family in ("torch", "own"))
+    for pass_ in range(2):
+        assert float(copying[pass_][0] - other[pass_][0]) == pytest.approx(2 * counter.bytes)
 
 
 def adapter_bytes(inner, outer):
