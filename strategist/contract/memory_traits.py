@@ -25,8 +25,6 @@ class MemoryTraits:
     allocates_once: all tensors are allocated before the first step, so that the allocator reserves no more than they need.
     autocast: FSDP gathers parameters in their stored type, and autocast casts them at each matmul.
     frozen_bytes: bytes per frozen parameter that is not quantized: 1 where it is stored in float8, except embedding and head.
-    whole_base: each data-parallel rank holds all frozen parameters unless parameters are resharded or offloaded, as copies do
-        (DeepSpeed's ZeRO-1 and ZeRO-2 under another trainer).
     piled_gradient_bytes: bytes per parameter of compute-type gradients that accumulate during a backward pass, before they are
         added to the stored gradients.
     norm_bytes: bytes per input value that a norm saves: 2 for a fused kernel, 6 for a norm written in torch that computes in fp32
@@ -73,7 +71,6 @@ class MemoryTraits:
     allocates_once: bool = False
     autocast: bool = False
     frozen_bytes: float = 2.0
-    whole_base: bool = False
     piled_gradient_bytes: float = 0.0
     norm_bytes: float = 2.0
     repeats_heads: bool = False

@@ -53,8 +53,7 @@ class MemoryContext:
         """
         v = self.v
         unsharded: Mask = ~(v.reshard | v.reshard_subgroup | v.streamed | v.offload_all)
-        holds_whole_base = self.traits.parameters == "copies" or self.traits.whole_base
-        return unsharded if self.per.frozen and holds_whole_base else np.zeros_like(unsharded)
+        return unsharded if self.per.frozen and self.traits.parameters == "copies" else np.zeros_like(unsharded)
 
 
 def memory_context(model: ModelShape, workload: Workload, stack: Stack, work: Work, v: View) -> MemoryContext:

@@ -107,6 +107,7 @@ def read(entries: Entries) -> ParsedConfig:
         settings=settings, workload=workload, accumulation=_accumulation(entries), spare="dp_shard" if stage else "dp_replicate",
         entry_names=SETTING_ENTRIES, unstated=(*unstated, "recompute", "train"),
         nearest=("reduce_dtype",) if workload.get("precision") == "fp16" else (),
+        stack={"hides_reductions": _hides_reductions(entries, stage)},
         findings=tuple(_findings(entries, stage, str(settings["reduce_dtype"]), accumulation_dtype)),
     )  # fmt: skip
 
@@ -130,6 +131,14 @@ def _sharding(entries: Entries, stage: int) -> dict[str, KnobValue]:
     if stage == 3 and size and size > 1:
         settings |= {"reshard_after_forward": "subgroup", "reshard_group_size": size}
     return settings
+
+
+def _hides_reductions(entries: Entries, stage: int) -> bool:
+    """Whether gradients are reduced beside the backward pass; by default only in stage 3 (runtime/zero/config.py:
+    ``overlap_comm_valid``).
+    """
+    overlaps = entries.flag(f"{ZERO}.overlap_comm")
+    return stage == 3 if overlaps is None else overlaps and stage > 0
 
 
 def _offload(entries: Entries, stage: int) -> dict[str, KnobValue]:

@@ -14,13 +14,12 @@ from strategist.formats.finding_codes import finding
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.referenced_files import find_file
 from strategist.formats.source import Entry, Source, load
-from strategist.profiles.stacks import load_stack
 
 PROGRAMS = ("recompute", "activation_offload")
 """Settings that the program of the outer file decides, not DeepSpeed's configuration."""
 
-TRAINER = "hf-trainer"
-"""Stack of the trainers whose files hold DeepSpeed's configuration."""
+STACK = "deepspeed"
+"""Stack that runs under another trainer: parameters, states and reductions are DeepSpeed's."""
 
 SERIOUS_CODES = ("FMT-001", "FMT-002", "FMT-004", "FMT-011")
 DEFAULT_STAGE = 2
@@ -82,10 +81,8 @@ def _nested_config(source: Source, precision: str) -> ParsedConfig:
         settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"
     workload = {key: item for key, item in found.workload.items() if key == "global_batch"}
     findings = tuple(item for item in found.findings if item.code in SERIOUS_CODES)
-    found = replace(found, settings=settings, workload=workload, unstated=("recompute",), findings=findings)
-    if settings.get("reshard_after_forward") is not False:
-        return found
-    return replace(found, stack={"memory_traits": replace(load_stack(TRAINER).memory_traits, whole_base=True)})
+    stack = {"name": STACK, **found.stack}
+    return replace(found, settings=settings, workload=workload, unstated=("recompute",), findings=findings, stack=stack)
 
 
 def _section_source(source: Source, section: dict[str, Entry]) -> Source:

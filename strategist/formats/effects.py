@@ -65,7 +65,7 @@ FULLY_TRAINED_MODULES = Effect(repeats={"parameters": 8.0})
 
 _GROUPS: tuple[tuple[Effect, str], ...] = (
     (NO_EFFECT, "neat_packing packing pissa_init neftune_noise_alpha use_eaft relora rampup-batch-size step-batch-size-schedule "
-           "zero_optimization.overlap_comm zero_optimization.contiguous_gradients "
+           "zero_optimization.contiguous_gradients "
            "overlap-grad-reduce window-size delay-wgrad-compute hierarchical-context-parallel-sizes "
            "per_device_eval_batch_size zero_optimization.allgather_partitions zero_optimization.reduce_scatter "
            "zero_optimization.round_robin_gradients max_prompt_length "

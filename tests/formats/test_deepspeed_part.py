@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from strategist import api
-from strategist.contract.memory_traits import MemoryTraits
+from strategist.contract.plan import Plan
 from strategist.formats.config_reader import read
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.setup import GivenValues
@@ -97,11 +97,48 @@ def test_an_inline_deepspeed_section_is_read(tmp_path: Path, holder: str) -> Non
     assert parsed(tmp_path, holder, "{}").spare == "dp_replicate"
 
 
-@pytest.mark.parametrize(("stage", "whole"), [(1, True), (2, True), (3, False)])
-def test_a_frozen_base_lies_whole_on_each_rank_below_stage_3(tmp_path: Path, stage: int, whole: bool) -> None:
-    found = parsed(tmp_path, "hf-trainer", json.dumps({"zero_optimization": {"stage": stage}}))
-    traits = found.stack.get("memory_traits")
-    assert (isinstance(traits, MemoryTraits) and traits.whole_base) is whole
+def plan_with(folder: Path, zero: dict[str, Any], *more: str) -> Plan:
+    """Plan of a trainer's file with this section of DeepSpeed, on 8 devices."""
+    lines = ["per_device_train_batch_size: 1", "bf16: true", "max_length: 512", "gradient_checkpointing: true", *more]
+    (folder / "a.yaml").write_text("\n".join([*lines, f"deepspeed: {json.dumps({'zero_optimization': zero})}"]), encoding="utf-8")
+    plan = api.import_plan(folder / "a.yaml", GivenValues(gpus="8xH100", model="8b", workload={}, settings={})).plan
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize(("stage", "share"), [(1, 1.0), (2, 1.0), (3, 1 / 8)])
+def test_a_frozen_base_lies_whole_on_each_rank_below_stage_3(tmp_path: Path, stage: int, share: float) -> None:
+    plan = plan_with(tmp_path, {"stage": stage}, "use_peft: true")
+    assert plan.estimate.memory.needed["parameters"] == pytest.approx(share * 2 * plan.model.parameters, rel=0.02)
+
+
+def test_states_under_another_trainer_are_those_of_deepspeed(tmp_path: Path) -> None:
+    plan = plan_with(tmp_path, {"stage": 2})
+    needed, shard = plan.estimate.memory.needed, plan.model.parameters / 8
+    assert plan.stack == "deepspeed"
+    assert needed["gradients"] == pytest.approx((2 + 2 + 4) * shard, rel=0.01)  # in half precision, in one tensor, and that in fp32
+    assert needed["unsharded_parameters"] == pytest.approx(2 * plan.model.parameters, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("zero", "hides"),
+    [
+        ({"stage": 3}, True),
+        ({"stage": 3, "overlap_comm": False}, False),
+        ({"stage": 2}, False),
+        ({"stage": 2, "overlap_comm": True}, True),
+    ],
+)
+def test_reductions_are_hidden_as_the_configuration_says(
+    tmp_path: Path, holder: str, zero: dict[str, Any], hides: bool
+) -> None:
+    found = parsed(tmp_path, holder, deepspeed_file(tmp_path, zero_optimization=zero))
+    assert found.stack["hides_reductions"] is hides
+
+
+def test_hidden_reductions_are_priced(tmp_path: Path) -> None:
+    apart, beside = (plan_with(tmp_path, {"stage": 2, "overlap_comm": value}).estimate for value in (False, True))
+    assert apart.time.dp_communication > 1.5 * beside.time.dp_communication
 
 
 def test_a_quantized_base_is_not_priced_in_16_bits(tmp_path: Path) -> None:
