@@ -112,6 +112,7 @@ class ModelShape:
     qk_norm_all_heads: norms of queries and keys span all heads (OLMo 2), not each head.
     embedding_norm: the token embedding's output has a norm (BLOOM).
     head_bias: the output projection has a bias (GPT-J).
+    activation_limit: limit that the inputs of a gated activation are clamped to (gpt-oss), 0 for none.
     """
 
     name: str
@@ -144,6 +145,7 @@ class ModelShape:
     qk_norm_all_heads: bool = added(False)
     embedding_norm: bool = added(False)
     head_bias: bool = added(False)
+    activation_limit: float = added(0.0)
 
     def __post_init__(self) -> None:
         check_name("model name", self.name)

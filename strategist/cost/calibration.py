@@ -35,6 +35,7 @@ class Factors:
     small: Number = 0.0
     launch: Number = 1.0
     kernels: Number = 1.0
+    routing: Number = 1.0
     tensor: Number = 1.0
     expert: Number = 1.0
     host: Number = 1.0
@@ -50,7 +51,8 @@ class Calibration:
     compute: time of all computation on devices; ``attention`` and ``memory_bound`` act on flash attention and elementwise work in
         addition.
     small: exponent with which the efficiency of matmuls falls with their size beyond the device's curve.
-    launch: host time of a kernel launch; ``kernels``: number of launches of a layer.
+    launch: host time of a kernel launch.
+    kernels, routing: number of launches of a layer, and of those that route tokens to experts, of other modules and another code.
     communication: time of every collective; ``inter`` acts on those between nodes in addition, ``latency`` on the constant part.
     tensor, expert: exposed share of tensor- and expert-parallel collectives; below 1 if they overlap with matmuls.
     host: time of copies between hosts and devices, and of updates on hosts.
@@ -71,6 +73,7 @@ class Calibration:
     small: float = 0.0
     launch: float = 1.0
     kernels: float = added(1.0)
+    routing: float = added(1.0)
     communication: float = 1.0
     inter: float = 1.0
     latency: float = 1.0

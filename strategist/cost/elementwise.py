@@ -14,7 +14,7 @@ from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import autocasts, residual_bytes, score_pairs
 from strategist.cost.candidate_arrays import Floats, Mask, View
-from strategist.cost.layer_widths import compute_bytes, feed_forward_width, further_readers
+from strategist.cost.layer_widths import biases_by_expert, clamps_apart, compute_bytes, feed_forward_width, further_readers
 from strategist.cost.model_states import adapter_inputs, lora_parameters
 
 FP32_BYTES = 4.0
@@ -47,6 +47,24 @@ ADAPTER_CASTS, WIDE_DROPOUT, DROPOUT = 12.0, 9.0, 5.0
 """Bytes a value of an adapter's input, in each pass: cast to fp32 (6) and by autocast back (6); a dropout reads and writes it, and
 a mask, in fp32 (9) or half precision (5). With a 4-bit base nothing is cast under autocast, and outputs of linears are copied
 (github.com/huggingface/peft 5d602fd, tuners/lora: layer.py, ``_cast_input_dtype``; bnb.py, ``requires_conversion``, ``clone``).
+"""
+
+CLAMP_BYTES, CLAMP_BACKWARD_BYTES = 8.0, 15.0
+"""Bytes per value of a gated activation's input (2 bytes) that limits by kernels of their own move. Forward: both halves clamped
+(4) and joined (4). Backward: comparisons and selection, 8 of the half with one limit and 14 of the other with two, and both halves
+joined (4) (megatron/core/fusions/fused_bias_geglu.py: weighted_bias_quick_geglu_impl; torch 2.13, TorchDispatchMode).
+"""
+
+BIAS_BYTES, BIAS_BACKWARD_BYTES = 12.0, 16.0
+"""Bytes per value of a routed token's output (2 bytes) that move where the bias of an expert's last matmul is added with the
+router's weight, expert by expert. Forward: bias times weight (2), added (6), joined (4). Backward: gradients of bias and
+weight, each a product (4) and its sum (2), and the joined gradient (4) (megatron/core/transformer/moe/experts.py: _apply_bias).
+"""
+
+FP32_BIAS_BYTES, FP32_BIAS_BACKWARD_BYTES = 28.0, 40.0
+"""The same with weights in fp32, which DeepEP and HybridEP need (megatron/core/transformer/moe/token_dispatcher.py). Forward:
+the product (4), the sum (10), joined (8), cast back (6). Backward: cast (6), cast back for the token (6), two products (16) and
+their sums (8), joined (4).
 """
 
 SLICE_PASSES = 1.5
@@ -110,6 +128,7 @@ def elementwise_traffic(model: ModelShape, workload: Workload, stack: Stack, v: 
         _repeated_heads,
         _activation,
         _routing,
+        _expert_outputs,
         _adapters,
     )
     traffic = [operation(layer) for operation in operations]
@@ -214,7 +233,12 @@ def _activation(layer: _LayerInputs) -> OperationTraffic:
     gated = layer.model.ffn_matrices == 3
     inner = layer.value_bytes * feed_forward_width(layer.model)[0] / layer.v.tp
     forward, backward = (np.where(layer.fused, 3.0, 5.0), np.where(layer.fused, 5.0, 9.0)) if gated else (2.0, 3.0)
-    return OperationTraffic(forward=forward * inner, backward=backward * inner)
+    if not clamps_apart(layer.model, layer.stack):
+        return OperationTraffic(forward=forward * inner, backward=backward * inner)
+    clamped_values = 2 * inner / layer.value_bytes
+    return OperationTraffic(
+        forward=forward * inner + CLAMP_BYTES * clamped_values, backward=backward * inner + CLAMP_BACKWARD_BYTES * clamped_values
+    )
 
 
 def _routing(layer: _LayerInputs) -> OperationTraffic:
@@ -224,6 +248,16 @@ def _routing(layer: _LayerInputs) -> OperationTraffic:
     casts = np.where(w > 0, (layer.model.ffn_matrices - 1) * (c + FP32_BYTES), 0.0)
     backward = np.where(layer.fused, 4, 8) * (c + w) + casts
     return OperationTraffic(forward=routed_values * (4 * (c + w) + casts), backward=routed_values * backward)
+
+
+def _expert_outputs(layer: _LayerInputs) -> OperationTraffic:
+    """Biases of the experts' last matmuls, where each expert adds its own."""
+    if not biases_by_expert(layer.model, layer.stack):
+        return OperationTraffic(forward=0.0, backward=0.0)
+    values = feed_forward_width(layer.model)[1] * layer.model.hidden_size
+    if layer.stack.dispatch == "ranks":
+        return OperationTraffic(forward=FP32_BIAS_BYTES * values, backward=FP32_BIAS_BACKWARD_BYTES * values)
+    return OperationTraffic(forward=BIAS_BYTES * values, backward=BIAS_BACKWARD_BYTES * values)
 
 
 def _adapters(layer: _LayerInputs) -> OperationTraffic:

@@ -11,7 +11,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import LayerActivations, layer_activations
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.elementwise import elementwise_traffic
-from strategist.cost.layer_widths import compute_bytes, expert_width, feed_forward_width, shared_matmuls
+from strategist.cost.layer_widths import biases_by_expert, compute_bytes, expert_width, feed_forward_width, shared_matmuls
 from strategist.cost.loss_memory import LossMemory, loss_chunks, loss_memory
 
 FORWARD_KERNELS, FUSED_FORWARD_KERNELS, COMPILED_FORWARD_KERNELS = 75, 50, 12
@@ -27,9 +27,21 @@ BACKWARD_KERNELS, FUSED_BACKWARD_KERNELS, COMPILED_BACKWARD_KERNELS = 100, 70, 2
 EXPERT_STREAMS = 4
 """Number of experts' matmuls that run concurrently if each expert has kernels of its own (Transformer Engine's grouped linear)."""
 
-ROUTING_KERNELS, EXPERT_KERNELS = 60, 20
-"""Kernel launches of routing in both passes of a layer (router, permutations, exchanges), and of each expert on a rank if
-experts have separate matmuls and casts instead of a grouped kernel.
+ROUTING_KERNELS, GRAPHED_ROUTING_KERNELS = 150, 70
+"""Host time of routing in both passes of a layer, in kernel launches, and what is left of it where CUDA graphs hold the router
+and its preparation of exchanges. Counted on Megatron-Core 0.16.1 (core/transformer/moe: router.py, token_dispatcher.py; torch
+2.13, TorchDispatchMode): 65 operators that launch kernels and 73 views, of which 13 and 27 remain, and seven collectives, of
+which six do, each as one of tensor parallelism.
+"""
+
+AWAITED_KERNELS, EXPERT_KERNELS = 60, 20
+"""Launches of routing while the device is idle, because the host has waited for the number of tokens of each expert, and
+launches of each expert on a rank if experts have separate matmuls and casts instead of a grouped kernel.
+"""
+
+BIAS_KERNELS = 10
+"""Kernel launches in both passes for the biases of one expert that Python adds: six kernels, six views (counted with torch 2.13,
+TorchDispatchMode), and an addition of each of its two gradients.
 """
 
 COLLECTIVE_KERNELS = 80
@@ -59,8 +71,8 @@ class LayerWork:
     activations: bytes saved for the backward pass.
     repeated, repeated_matmuls, repeated_elementwise: recomputed shares of attention, matmuls and elementwise work.
     repeated_sums, repeated_exchanges: repeated shares of tensor-parallel collectives, and of those between experts.
-    kernels: number of launches in both passes.
-    awaited_kernels, expert_kernels: additional launches while the device waits; the latter by one call for all experts.
+    kernels: number of launches of both passes that a layer without experts has, too; ``routing_kernels`` are those of routing.
+    awaited_kernels, expert_kernels: additional launches while the device waits, of routing and by one call for all experts.
     """
 
     matmul_flops: Floats
@@ -80,6 +92,7 @@ class LayerWork:
     repeated_sums: Floats
     repeated_exchanges: Floats
     kernels: Floats
+    routing_kernels: Floats
     awaited_kernels: Floats
     expert_kernels: Floats
 
@@ -134,6 +147,7 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         activations=activations,
         cast_bytes=np.where(v.float8, np.where(fused_casts, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
         kernels=_kernels(stack, recomputed["repeated_elementwise"], v),
+        routing_kernels=_routing_kernels(model, stack, v),
         awaited_kernels=_awaited_kernels(model, stack, v),
         expert_kernels=_expert_kernels(model, stack, v) if stack.experts == "streams" else np.zeros_like(v.tp),
         **recomputed,
@@ -153,12 +167,22 @@ def _kernels(stack: Stack, repeated_elementwise: Floats, v: View) -> Floats:
 
 def _awaited_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
     """Kernel launches of routing during which the device is idle: the host must read the number of tokens per expert before it
-    can launch them.
+    can launch them. Where experts run in a loop, it reads that for each.
     """
     if model.moe is None or stack.graphs == "step":
         return np.zeros_like(v.tp)
     expert_kernels = _expert_kernels(model, stack, v) if stack.experts == "sliced" else 0.0
-    return np.full_like(v.tp, ROUTING_KERNELS * model.moe_layers / model.layers) + expert_kernels
+    return np.full_like(v.tp, AWAITED_KERNELS * model.moe_layers / model.layers) + expert_kernels
+
+
+def _routing_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
+    """Other kernel launches of routing, and those of biases that Python adds expert by expert."""
+    if model.moe is None or stack.graphs == "step":
+        return np.zeros_like(v.tp)
+    routing = (GRAPHED_ROUTING_KERNELS if stack.graphs == "layers" else ROUTING_KERNELS) - AWAITED_KERNELS
+    biases = BIAS_KERNELS * model.moe.experts / v.ep if biases_by_expert(model, stack) else np.zeros_like(v.tp)
+    found: Floats = (routing + biases) * model.moe_layers / model.layers
+    return found
 
 
 def _expert_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:

@@ -1,7 +1,7 @@
 """Rates that devices, hosts and matmuls reach, as columns or single figures, before and after a calibration."""
 
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, log2
 
 import numpy as np
 
@@ -103,7 +103,7 @@ def rates_of(cluster: Cluster, stack: Stack, workload: Workload, model: ModelSha
     device = with_stack_kernels(cluster.device, stack)
     return Rates(
         attention_flops=_attention_peak(device, stack, workload, model),
-        attention_efficiency=device.attention_efficiency,
+        attention_efficiency=device.attention_efficiency * _head_share(stack, model),
         memory_bytes_per_second=device.memory_bytes_per_second,
         memory_efficiency=device.memory_efficiency,
         launch_seconds=device.launch_seconds,
@@ -132,6 +132,25 @@ FIRST_ATTENTION_SHARE = 0.43
 On an A100 61 to 83 of 133 to 189 TFLOP/s, on an H100 109 to 137 of 221 to 328, from 1k to 16k tokens
 (github.com/Dao-AILab/flash-attention, assets/flash2_a100_fwd_bwd_benchmark.png, flash2_h100_fwd_bwd_benchmark.png).
 """
+
+
+HEAD_64_SHARES = {"first": 1.0, "portable": 0.88, "tuned": 0.81}
+"""Rate of flash attention with heads of 64 over that with 128, forward and backward, by kernels: twice as many exponentials for
+each FLOP. FlashAttention-2 0.86 to 0.91 on A100 and H100, from 512 to 16k tokens (Dao-AILab/flash-attention: assets); cuDNN and
+FlashAttention-3 on an H100 0.69 to 0.77 forward and 0.85 backward (arXiv 2407.08608, figures 5 and 6). Of the first kernels the
+rate is not known.
+"""
+
+
+def _head_share(stack: Stack, model: ModelShape) -> float:
+    """Rate of attention with the model's heads over that with heads of 128, for which curves of devices hold: a power of the
+    head size between 64 and 128, constant beyond. Matmuls of unfused attention compute no exponentials.
+    """
+    if stack.attention != "flash":
+        return 1.0
+    halvings = log2(128 / min(max(model.head_size, 64), 128))
+    share: float = HEAD_64_SHARES[stack.attention_kernels] ** halvings
+    return share
 
 
 def with_stack_kernels(device: Device, stack: Stack) -> Device:

@@ -136,13 +136,13 @@ def _shared(inputs: LayerInputs, factors: Factors, paired: Floats) -> _Shared:
     layer = layer_seconds(inputs.layer, rates, factors)
     exposed_links, hiding_share = exposed_layer_links(inputs, layer, factors, paired)
     device_seconds = layer.forward + layer.backward + exposed_links.tp + exposed_links.cp + exposed_links.ep
-    launch_of_kernel = factors.kernels * rates.launch_seconds
-    awaited = inputs.awaited_kernels * launch_of_kernel + inputs.expert_kernels * rates.launch_seconds
+    launches = inputs.kernels * factors.kernels + inputs.routing_kernels * factors.routing
+    awaited = inputs.awaited_kernels * factors.routing + inputs.expert_kernels
     return _Shared(
         rates=rates,
         layer=layer,
         links=exposed_links,
-        waits=launch_seconds(inputs.kernels * launch_of_kernel, device_seconds, rates) + awaited,
+        waits=launch_seconds(launches * rates.launch_seconds, device_seconds, rates) + awaited * rates.launch_seconds,
         hiding_share=hiding_share,
         head_matmul=(1 + inputs.layer.backward_matmuls) * inputs.head.seconds(factors, rates.memory_rate),
         head_memory_bound=inputs.head_moved_bytes / rates.memory_rate,

@@ -64,10 +64,11 @@ class LayerInputs:
     head_moved_bytes: Floats
     saved_bytes: Floats
     kernels: Floats
+    routing_kernels: Floats
     awaited_kernels: Floats
     expert_kernels: Floats
     links: Collectives
-    hides_reductions: Number
+    hides_reductions: Floats
     slows_computation: Number
     ports_free: Floats
     model_layers: Number
@@ -110,10 +111,13 @@ def layer_inputs(
         head_moved_bytes=work.head.moved_bytes,
         saved_bytes=layer.activations.saved_bytes,
         kernels=layer.kernels,
+        routing_kernels=layer.routing_kernels,
         awaited_kernels=layer.awaited_kernels,
         expert_kernels=layer.expert_kernels,
         links=collectives(model, workload, stack, stage, layer, per, v, cluster),
-        hides_reductions=float(stack.hides_reductions),
+        hides_reductions=np.where(
+            stack.hides_resharded & (v.reshard | v.reshard_subgroup) & (v.fsdp_ranks > 1), 1.0, float(stack.hides_reductions)
+        ),
         slows_computation=float(device.overlaps and stack.collectives == "nccl"),
         ports_free=(inside & (v.fsdp_ranks * v.tp > cluster.gpus_per_node)).astype(np.float64),
         model_layers=float(model.layers),

@@ -107,7 +107,7 @@ def read(entries: Entries) -> ParsedConfig:
         settings=settings, workload=workload, accumulation=_accumulation(entries), spare="dp_shard" if stage else "dp_replicate",
         entry_names=SETTING_ENTRIES, unstated=(*unstated, "recompute", "train"),
         nearest=("reduce_dtype",) if workload.get("precision") == "fp16" else (),
-        stack={"hides_reductions": _hides_reductions(entries, stage)},
+        stack=_overlap(entries, stage),
         findings=tuple(_findings(entries, stage, str(settings["reduce_dtype"]), accumulation_dtype)),
     )  # fmt: skip
 
@@ -133,12 +133,10 @@ def _sharding(entries: Entries, stage: int) -> dict[str, KnobValue]:
     return settings
 
 
-def _hides_reductions(entries: Entries, stage: int) -> bool:
-    """Whether gradients are reduced beside the backward pass; by default only in stage 3 (runtime/zero/config.py:
-    ``overlap_comm_valid``).
-    """
+def _overlap(entries: Entries, stage: int) -> dict[str, bool]:
+    """Whether gradients are reduced beside the backward pass, if that is stated; by default they are in stage 3."""
     overlaps = entries.flag(f"{ZERO}.overlap_comm")
-    return stage == 3 if overlaps is None else overlaps and stage > 0
+    return {} if overlaps is None else {"hides_reductions": overlaps and stage > 0, "hides_resharded": overlaps}
 
 
 def _offload(entries: Entries, stage: int) -> dict[str, KnobValue]:

@@ -50,6 +50,7 @@ def shape(entries: Entries, source: Source, tp: int) -> tuple[ModelShape | None,
             norm="rms" if entries.get("normalization") == "RMSNorm" else "layer",
             learned_positions=(entries.integer("max-position-embeddings") or 0) if positions == "learned_absolute" else 0,
             rope_theta=entries.number("rotary-base") or ModelShape.rope_theta, norm_epsilon=entries.number("norm-epsilon") or 1e-5,
+            activation_limit=entries.number("activation-func-clamp-value") or 0.0,
             activation="relu2" if entries.enabled("squared-relu") else "", mla=latent,
             moe=_experts(entries, source, layers, ffn_size),
         )  # fmt: skip

@@ -48,11 +48,28 @@ def test_unfused_attention_with_unaligned_heads_runs_at_the_fp32_peak() -> None:
 
 
 def test_flash_attention_1_has_0_43_of_the_rate_of_flash_attention_2() -> None:
+    model = replace(DENSE, head_size=128)
     first, second = (
-        rates_of(cluster(), replace(NATIVE, attention_kernels=kernels), WORKLOAD, DENSE).attention_rate
+        rates_of(cluster(), replace(NATIVE, attention_kernels=kernels), WORKLOAD, model).attention_rate
         for kernels in ("first", "portable")
     )
     assert first == pytest.approx(0.43 * second)
+
+
+@pytest.mark.parametrize(("kernels", "share"), [("portable", 0.88), ("tuned", 0.81)])
+def test_flash_attention_is_slower_with_small_heads(kernels: str, share: float) -> None:
+    stack = replace(NATIVE, attention_kernels=kernels)
+    rates = {
+        size: rates_of(cluster(), stack, WORKLOAD, replace(DENSE, head_size=size)).attention_rate for size in (32, 64, 96, 128, 192)
+    }
+    assert rates[64] == rates[32] == pytest.approx(share * rates[128])
+    assert rates[64] < rates[96] < rates[128] == rates[192]
+
+
+def test_unfused_attention_has_one_rate_for_aligned_heads() -> None:
+    unfused = replace(NATIVE, attention="unfused")
+    small, large = (rates_of(cluster(), unfused, WORKLOAD, replace(DENSE, head_size=size)).attention_rate for size in (64, 128))
+    assert small == large
 
 
 def test_the_compute_factor_slows_the_device_but_no_link() -> None:

@@ -125,9 +125,11 @@ def test_cuda_graphs_reduce_kernel_launches() -> None:
     stacks = [replace(STREAMS, graphs=graphs) for graphs in ("none", "layers", "step")]
     alone, layers, step = (work(EXPERTS, stack=stack) for stack in stacks)
     assert alone.kernels > layers.kernels == step.kernels == 0
+    assert alone.routing_kernels > layers.routing_kernels > step.routing_kernels == 0
     assert alone.awaited_kernels == layers.awaited_kernels > step.awaited_kernels == 0
     assert alone.expert_kernels == layers.expert_kernels > step.expert_kernels == 0
-    assert work(DENSE, stack=STREAMS).awaited_kernels == work(DENSE, stack=STREAMS).expert_kernels == 0
+    dense = work(DENSE, stack=STREAMS)
+    assert dense.routing_kernels == dense.awaited_kernels == dense.expert_kernels == 0
 
 
 def test_separate_kernels_per_expert_add_awaited_launches() -> None:
@@ -141,10 +143,44 @@ def test_separate_kernels_per_expert_add_awaited_launches() -> None:
 
 def test_a_slow_host_delays_python_launches_but_not_launches_of_a_library() -> None:
     columns = table([row_of(Candidate(layout=Layout(), knobs=Knobs(micro_batch=4)), 8)])
-    on, slow = cluster(1, 1), Calibration(kernels=2.0)
+    on, slow = cluster(1, 1), Calibration(routing=2.0)
     once, twice = (price(EXPERTS, on, WORKLOAD, columns, each, STREAMS).time["launch"][0] for each in (NEUTRAL, slow))
-    added = 8 * 16 * 60 * on.device.launch_seconds  # of routing
-    assert twice - once == pytest.approx(added, rel=0.1)
+    awaited = 8 * 16 * 60 * on.device.launch_seconds
+    assert twice - once == pytest.approx(awaited, rel=0.1)
+
+
+@pytest.mark.parametrize(("model", "slows"), [(DENSE, "kernels"), (EXPERTS, "both")])
+def test_routing_says_nothing_of_layers_without_experts(model: ModelShape, slows: str) -> None:
+    """On a host that is slower than the device."""
+    columns = table([row_of(Candidate(layout=Layout(), knobs=Knobs()), 32)])
+    on = cluster(1, 1, launch_seconds=1e-4)
+    once, kernels, routing = (
+        price(model, on, WORKLOAD, columns, each, STREAMS).step_seconds[0]
+        for each in (NEUTRAL, Calibration(kernels=1.2), Calibration(routing=1.2))
+    )
+    assert kernels > 1.05 * once
+    assert routing == pytest.approx(once) if slows == "kernels" else routing > 1.05 * once
+
+
+def test_biases_that_python_adds_expert_by_expert_take_launches_and_traffic() -> None:
+    """Also a kernel an expert: but not in a graph of the whole step, which cannot contain them."""
+    biased = replace(EXPERTS, ffn_bias=True)
+    plain, added = work(EXPERTS, stack=STREAMS), work(biased, stack=STREAMS)
+    assert added.routing_kernels - plain.routing_kernels == 8 * 10
+    routed_values = 2048 * 2 * 1024
+    assert added.moved_bytes - plain.moved_bytes == pytest.approx(12 * routed_values)
+    assert added.moved_backward_bytes - plain.moved_backward_bytes == pytest.approx(16 * routed_values)
+    for stack in (NATIVE, replace(STREAMS, graphs="step")):
+        assert work(biased, stack=stack).moved_bytes == work(EXPERTS, stack=stack).moved_bytes
+
+
+def test_clamps_of_their_own_move_and_save_a_gated_activations_input_once_more() -> None:
+    clamped = replace(EXPERTS, activation_limit=7.0)
+    plain, found = work(EXPERTS, stack=STREAMS), work(clamped, stack=STREAMS)
+    values = 2048 * 2 * 2 * 2048
+    assert found.moved_bytes - plain.moved_bytes == pytest.approx(8 * values)
+    assert found.activations.autograd_bytes - plain.activations.autograd_bytes == pytest.approx(2 * values)
+    assert work(clamped).moved_bytes == work(EXPERTS).moved_bytes
 
 
 def test_awaited_launches_are_exposed_even_if_the_device_is_busy() -> None:

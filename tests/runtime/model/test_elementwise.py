@@ -21,7 +21,16 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import view
-from strategist.cost.elementwise import WIDE_DROPOUT, elementwise_traffic
+from strategist.cost.elementwise import (
+    BIAS_BACKWARD_BYTES,
+    BIAS_BYTES,
+    CLAMP_BACKWARD_BYTES,
+    CLAMP_BYTES,
+    FP32_BIAS_BACKWARD_BYTES,
+    FP32_BIAS_BYTES,
+    WIDE_DROPOUT,
+    elementwise_traffic,
+)
 from strategist.cost.model_states import adapter_inputs, lora_parameters
 from strategist.expr.columns import row_of, table
 
@@ -34,15 +43,15 @@ pytestmark = pytest.mark.torch
 
 
 class BytesCounter(TorchDispatchMode):
-    """Counts bytes that operators read and write."""
+    """Counts bytes that some operators read and write."""
 
-    def __init__(self):
+    def __init__(self, moving=MOVING):
         super().__init__()
-        self.bytes = 0
+        self.moving, self.bytes = moving, 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         found = func(*args, **(kwargs or {}))
-        if func.overloadpacket.__name__ in MOVING:
+        if func.overloadpacket.__name__ in self.moving:
             self.bytes += sum(item.nbytes for item in tree_leaves((args, found)) if isinstance(item, torch.Tensor))
         return found
 
@@ -125,3 +134,48 @@ def test_priced_traffic_of_peft_adapters_equals_the_counted_bytes():
     for pass_ in range(2):
         more = float(cast[pass_][0] - plain[pass_][0]) / TOKENS + sums - WIDE_DROPOUT * adapter_inputs(SHAPE)
         assert more * TOKENS == pytest.approx(counted[pass_], rel=0.03)
+
+
+EXPERT_MOVING = MOVING | {"clamp", "ge", "le", "logical_and_", "sum", "where"}
+"""All operators that move tokens of experts which add their own biases and clamp their inputs."""
+
+
+def bytes_of_both_passes(function, *inputs):
+    """Bytes of the forward and of the backward pass of a function of these inputs."""
+    with BytesCounter(EXPERT_MOVING) as forward:
+        result = function(*inputs)
+    with BytesCounter(EXPERT_MOVING) as backward:
+        result.backward(torch.zeros_like(result))
+    return forward.bytes, backward.bytes
+
+
+def leaf(*size, dtype=torch.bfloat16):
+    return torch.zeros(size, dtype=dtype, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (torch.bfloat16, (BIAS_BYTES, BIAS_BACKWARD_BYTES)),
+        (torch.float32, (FP32_BIAS_BYTES, FP32_BIAS_BACKWARD_BYTES)),
+    ],
+)
+def test_biases_added_expert_by_expert_move_the_counted_bytes(dtype, expected):
+    """In the steps of Megatron-Core's ``_apply_bias``: four experts with 256 tokens each."""
+    hidden, biases = 512, [leaf(512) for _ in range(4)]
+
+    def with_biases(outputs, weights):
+        parts = zip(outputs.split(256), biases, weights.split(256), strict=True)
+        return torch.cat([part + bias * weight for part, bias, weight in parts]).to(outputs.dtype)
+
+    counted = bytes_of_both_passes(with_biases, leaf(4 * 256, hidden), leaf(4 * 256, 1, dtype=dtype))
+    assert [found / (4 * 256 * hidden) for found in counted] == pytest.approx(expected, rel=0.02)
+
+
+def test_clamps_move_the_counted_bytes():
+    def clamped(values):
+        gate, up = values.chunk(2, -1)
+        return torch.cat([gate.clamp(max=7.0), up.clamp(-7.0, 7.0)], -1)
+
+    counted = bytes_of_both_passes(clamped, leaf(512, 256))
+    assert [found / (512 * 256) for found in counted] == pytest.approx((CLAMP_BYTES, CLAMP_BACKWARD_BYTES), rel=0.02)
