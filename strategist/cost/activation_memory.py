@@ -10,7 +10,7 @@ from strategist.contract.pipeline_stages import RESIDENT_LAYERS
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, Mask, View
-from strategist.cost.layer_widths import clamps_apart, compute_bytes, feed_forward_width, further_readers, shared_matmuls
+from strategist.cost.layer_widths import clamps_separately, compute_bytes, feed_forward_width, further_readers, shared_matmuls
 from strategist.cost.model_states import Stage
 
 FLOAT8_SAVED_BYTES = 4.0
@@ -71,7 +71,7 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     normed = norm_bytes / 2 * (q + kv / 2) if model.qk_norm else 0.0
     merged = np.where(v.cp > 1, o, 0.0) if stack.ring_gradients == "fp32" else 0.0
     tiles = np.maximum(t / stack.tile_tokens, 1.0) if stack.tile_tokens else np.ones_like(t)
-    if clamps_apart(model, stack):
+    if clamps_separately(model, stack):
         inner_tensors = inner_tensors + 2.0
     inner_saved = inner_tensors * inner * np.where((tiles > 1) & stack.tiles_recompute, 0.0, 1.0)
     sharded_values = (q + o + attended_kv + normed + merged + inner_saved) / v.tp

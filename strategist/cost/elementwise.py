@@ -14,7 +14,7 @@ from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import autocasts, residual_bytes, score_pairs
 from strategist.cost.candidate_arrays import Floats, Mask, View
-from strategist.cost.layer_widths import biases_by_expert, clamps_apart, compute_bytes, feed_forward_width, further_readers
+from strategist.cost.layer_widths import biases_by_expert, clamps_separately, compute_bytes, feed_forward_width, further_readers
 from strategist.cost.model_states import adapter_inputs, lora_parameters
 
 FP32_BYTES = 4.0
@@ -233,7 +233,7 @@ def _activation(layer: _LayerInputs) -> OperationTraffic:
     gated = layer.model.ffn_matrices == 3
     inner = layer.value_bytes * feed_forward_width(layer.model)[0] / layer.v.tp
     forward, backward = (np.where(layer.fused, 3.0, 5.0), np.where(layer.fused, 5.0, 9.0)) if gated else (2.0, 3.0)
-    if not clamps_apart(layer.model, layer.stack):
+    if not clamps_separately(layer.model, layer.stack):
         return OperationTraffic(forward=forward * inner, backward=backward * inner)
     clamped_values = 2 * inner / layer.value_bytes
     return OperationTraffic(

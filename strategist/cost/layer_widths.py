@@ -44,7 +44,7 @@ def biases_by_expert(model: ModelShape, stack: Stack) -> bool:
     return model.moe is not None and model.ffn_bias and stack.experts == "streams" and stack.graphs != "step"
 
 
-def clamps_apart(model: ModelShape, stack: Stack) -> bool:
+def clamps_separately(model: ModelShape, stack: Stack) -> bool:
     """Whether a gated activation's input is clamped by kernels of its own, which save it once more
     (megatron/core/fusions/fused_bias_geglu.py: ``weighted_bias_quick_geglu_impl``).
     """
