@@ -71,8 +71,9 @@ UNPRICED_PARTS = ("data", "other")
 def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
     """The fit that prices plans of the native back end: of the stack whose published runs stand for it, but what a step takes
     beside its parts, and how long its kernels take beside what the device's profile says, are medians of ``trials`` on GPUs. A
-    framework's own logs and checks are no work of a plan. Matmuls of a short step run above the device's curve, which holds for
-    hours under a power limit: no plan counts on that."""
+    framework's own logs and checks, of a step or of a micro-batch, are no work of a plan. Matmuls of a short step run above the
+    device's curve, which holds for hours under a power limit: no plan counts on that.
+    """
     published = next(item for item in fits if item.stack == PUBLISHED_NATIVE)
     timed = [(record.plan, record.measurement.time) for record in trials if record.measurement.time]
     if not timed:
@@ -86,6 +87,7 @@ def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
         attention=slowdown["attention"] / compute,
         memory_bound=slowdown["memory_bound"] / compute,
         overhead_seconds=unpriced_seconds,
+        micro_batch_seconds=0.0,
     )
     return replace(published, stack=NATIVE.name, calibration=calibration)
 

@@ -68,6 +68,7 @@ def test_native_factors_come_from_our_own_gpu_trials() -> None:
     assert factors.memory_bound == pytest.approx(1.0, abs=0.03)
     assert factors.attention == pytest.approx(1.0, abs=0.1)
     assert 0.001 < factors.overhead_seconds < 0.01 < published.calibration.overhead_seconds
+    assert factors.micro_batch_seconds == 0.0 < published.calibration.micro_batch_seconds
     assert native(shipped().fits, []).calibration == published.calibration
 
 
