@@ -72,10 +72,11 @@ UNPRICED_PARTS = ("data", "other")
 def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
     """The fit that prices plans of the native back end: of the stack whose published runs stand for it, but what a step and a
     micro-batch take beside their parts, and how long kernels take beside what the device's profile says, are medians of ``trials``
-    on GPUs. A framework's own logs and checks are no work of a plan. Matmuls of a short step run above the device's curve, which holds for
-    hours under a power limit: no plan counts on that."""
+    on GPUs. A framework's own logs and checks are no work of a plan. Matmuls of a short step run above the device's curve, which
+    holds for hours under a power limit: no plan counts on that.
+    """
     published = next(item for item in fits if item.stack == PUBLISHED_NATIVE)
-    timed = [(record.plan, _unprofiled(record.measurement)) for record in trials if record.measurement.time]
+    timed = [(record.plan, _unprofiled(record.measurement, time)) for record in trials if (time := record.measurement.time)]
     if not timed:
         return replace(published, stack=NATIVE.name)
     unpriced_seconds = median(sum(time.get(part, 0.0) for part in UNPRICED_PARTS) for _, time in timed)
@@ -93,11 +94,11 @@ def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
     return replace(published, stack=NATIVE.name, calibration=replace(calibration, micro_batch_seconds=idle_seconds))
 
 
-def _unprofiled(measurement: Measurement) -> dict[str, float]:
+def _unprofiled(measurement: Measurement, time: Mapping[str, float]) -> dict[str, float]:
     """Seconds of a step's parts; the host is slower under the profiler, and the device waits longer for it."""
     profiled, step = measurement.profiled_step_seconds, measurement.step_seconds
     added_seconds = profiled - step if profiled and step else 0.0
-    return {**measurement.time, "launch": measurement.time.get("launch", 0.0) - added_seconds}
+    return {**time, "launch": time["launch"] - added_seconds}
 
 
 def _measured_to_priced_kernels(trials: Sequence[tuple[Plan, dict[str, float]]]) -> dict[str, list[float]]:
