@@ -1,6 +1,6 @@
 """Refit: calibrations by software stack, fitted to published rows of all devices; the rates of a device are in its profile."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf, log, sqrt
 from statistics import median
@@ -12,6 +12,7 @@ from strategist.accuracy.case_columns import CaseColumns, columns_of
 from strategist.accuracy.case_observation import comparable_memory_bytes, observation
 from strategist.accuracy.grouping import grouped
 from strategist.accuracy.stalled_steps import regular_step_probability
+from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
 from strategist.contract.stack import NATIVE
 from strategist.cost.calibration import NEUTRAL, Calibration
@@ -69,13 +70,13 @@ UNPRICED_PARTS = ("data", "other")
 
 
 def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
-    """The fit that prices plans of the native back end: of the stack whose published runs stand for it, but what a step takes
-    beside its parts, and how long its kernels take beside what the device's profile says, are medians of ``trials`` on GPUs. A
-    framework's own logs and checks, of a step or of a micro-batch, are no work of a plan. Matmuls of a short step run above the
-    device's curve, which holds for hours under a power limit: no plan counts on that.
+    """The fit that prices plans of the native back end: of the stack whose published runs stand for it, but what a step and a
+    micro-batch take beside their parts, and how long kernels take beside what the device's profile says, are medians of ``trials``
+    on GPUs. A framework's own logs and checks are no work of a plan. Matmuls of a short step run above the device's curve, which
+    holds for hours under a power limit: no plan counts on that.
     """
     published = next(item for item in fits if item.stack == PUBLISHED_NATIVE)
-    timed = [(record.plan, record.measurement.time) for record in trials if record.measurement.time]
+    timed = [(record.plan, _unprofiled(record.measurement, time)) for record in trials if (time := record.measurement.time)]
     if not timed:
         return replace(published, stack=NATIVE.name)
     unpriced_seconds = median(sum(time.get(part, 0.0) for part in UNPRICED_PARTS) for _, time in timed)
@@ -89,19 +90,42 @@ def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
         overhead_seconds=unpriced_seconds,
         micro_batch_seconds=0.0,
     )
-    return replace(published, stack=NATIVE.name, calibration=calibration)
+    idle_seconds = max(median(_unpriced_idle_seconds(timed, calibration)), 0.0)
+    return replace(published, stack=NATIVE.name, calibration=replace(calibration, micro_batch_seconds=idle_seconds))
+
+
+def _unprofiled(measurement: Measurement, time: Mapping[str, float]) -> dict[str, float]:
+    """Seconds of a step's parts; the host is slower under the profiler, and the device waits longer for it."""
+    profiled, step = measurement.profiled_step_seconds, measurement.step_seconds
+    added_seconds = profiled - step if profiled and step else 0.0
+    return {**time, "launch": time["launch"] - added_seconds}
 
 
 def _measured_to_priced_kernels(trials: Sequence[tuple[Plan, dict[str, float]]]) -> dict[str, list[float]]:
     """Measured over priced seconds of each kind of kernel, of plans whose states all lie on the device."""
     ratios: dict[str, list[float]] = {part: [] for part in KERNELS}
+    for time, priced in _measured_and_priced(trials, NEUTRAL):
+        for part in KERNELS:
+            ratios[part].append(time[part] / priced[part])
+    return ratios
+
+
+def _unpriced_idle_seconds(trials: Sequence[tuple[Plan, dict[str, float]]], calibration: Calibration) -> list[float]:
+    """Seconds of a micro-batch in which the device waits for the host beyond the price, of plans whose states all lie on it."""
+    times = [plan.accumulation for plan, _ in trials if plan.candidate.knobs.offload == "none"]
+    found = zip(times, _measured_and_priced(trials, calibration), strict=True)
+    return [(time["launch"] - priced["launch"]) / micro_batches for micro_batches, (time, priced) in found]
+
+
+def _measured_and_priced(
+    trials: Sequence[tuple[Plan, dict[str, float]]], calibration: Calibration
+) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
+    """Seconds of the parts of a step, measured and priced, of plans whose states all lie on the device."""
     for plan, time in trials:
         if plan.candidate.knobs.offload == "none":
             columns = table([row_of(plan.candidate, plan.accumulation)])
-            priced = price(plan.model, plan.cluster, plan.workload, columns, NEUTRAL, stack_of_plan(plan)).time
-            for part in KERNELS:
-                ratios[part].append(time[part] / float(priced[part][0]))
-    return ratios
+            priced = price(plan.model, plan.cluster, plan.workload, columns, calibration, stack_of_plan(plan)).time
+            yield time, {part: float(seconds[0]) for part, seconds in priced.items()}
 
 
 def common_factors(cases: Sequence[Case], family: str, start: Mapping[str, Calibration] | None = None) -> Calibration:

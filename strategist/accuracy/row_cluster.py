@@ -22,6 +22,12 @@ MAX_GPUS_OF_A_HOST = 16
 each.
 """
 
+BOARD_GPUS = 4
+"""Number of GPUs on NVIDIA's smaller boards, which links join pair by pair: only boards of eight have switches (NVIDIA HGX A100 and
+HGX H100 4-GPU; JUWELS Booster, Leonardo, Perlmutter and Jean Zay have them). Several nodes that use four of eight GPUs each would
+look the same, but are rare.
+"""
+
 UNSTATED_POWER_LIMIT = re.compile(r"power[ -]limited(?! to \d)")
 """A note that the GPU draws less than its board's limit, without saying how much: its clock is unknown."""
 
@@ -48,13 +54,14 @@ def cluster_of(row: Row) -> Cluster:
     per_node = min(domain_size, count)
     if count % per_node:
         per_node = next(size for size in range(per_node, 0, -1) if count % size == 0)
+    boards = per_node == BOARD_GPUS < count and box.gpus_per_node == 2 * BOARD_GPUS
     box = box.shared_by(per_node)
     return Cluster(
         name=f"{count}x{device.name}",
         nodes=count // per_node,
         gpus_per_node=per_node,
         device=device,
-        intra=_intra(row, box.intra),
+        intra=_intra(row, _board_link(box.intra) if boards else box.intra),
         inter=_inter(row, box.inter, per_node),
         host_bytes_per_second=box.host_bytes_per_second,
         host_optimizer_bytes_per_second=box.host_optimizer_bytes_per_second,
@@ -88,6 +95,14 @@ def _intra(row: Row, box_link: Link) -> Link:
         return _slowed(box_link, PCIE_X4_SHARE) if "slow lanes" in text else box_link
     rate = 40e9 if fabric == "nvlink" else 10e9
     return _with_rate(box_link, rate, text, fabric)
+
+
+def _board_link(link: Link) -> Link:
+    """The link on a board without a switch: a third of a device's links join each pair of its four devices."""
+    if not link.fabric.startswith("nvlink"):
+        return link
+    pair_rate = link.bytes_per_second / (BOARD_GPUS - 1)
+    return replace(link, in_switch=False, reduce_bytes_per_second=None, meshed_devices=BOARD_GPUS, pair_bytes_per_second=pair_rate)
 
 
 def _with_rate(link: Link, rate: float, name: str, fabric: str) -> Link:

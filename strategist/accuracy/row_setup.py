@@ -8,7 +8,7 @@ each rank has one sequence, and a pipeline one micro-batch per stage.
 from dataclasses import dataclass
 
 from strategist.accuracy.row import Row
-from strategist.accuracy.row_stack import recompute_mode
+from strategist.accuracy.row_stack import recompute_mode, recomputes_feed_forward
 from strategist.accuracy.skip_reason import Skipped, SkipReason
 from strategist.accuracy.text_columns import (
     ACCUMULATION,
@@ -33,6 +33,7 @@ from strategist.accuracy.text_columns import (
     OPTIMIZERS,
     PRECISION_WORDS,
     PURE_BF16,
+    RECOMPUTED_EXCHANGES,
     RESIDUAL_OFFLOAD,
     SEQUENCE_PARALLEL_STACKS,
     SHARDS_GRADIENTS,
@@ -210,7 +211,7 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
     return Knobs(
         micro_batch=batch.micro_batch,
         recompute=recompute,
-        saved_operations=DEFAULT_SAVED_OPERATIONS,
+        saved_operations=RECOMPUTED_EXCHANGES if recomputes_feed_forward(row) else DEFAULT_SAVED_OPERATIONS,
         reshard_after_forward=_reshards(row, layout, stack),
         sequence_parallel=sequence_parallel,
         loss_parallel=layout.tp > 1 and stack.name not in GATHERED_LOGITS_STACKS,

@@ -4,6 +4,7 @@ from dataclasses import replace
 from math import ceil, log2
 
 from strategist.accuracy.row import Row
+from strategist.accuracy.row_model import shape_of
 from strategist.accuracy.text_columns import (
     ADAPTERS,
     ATTENTION_COLUMN,
@@ -30,11 +31,13 @@ from strategist.accuracy.text_columns import (
     RECOMPUTE_DEFAULTS,
     RECOMPUTE_FLAGS,
     RECOMPUTE_WORDS,
+    RECOMPUTED_FEED_FORWARD,
     RECOMPUTED_MODULES,
     RESIDUAL_OFFLOAD,
     STACKS,
     TILE_TOKENS,
     TILED,
+    TRANSFORMER_ENGINE_LAYERS,
     TUNED_ATTENTION,
     UNCHUNKED_LOSS,
     last_number,
@@ -44,6 +47,7 @@ from strategist.accuracy.text_columns import (
 from strategist.contract.loss import Loss
 from strategist.contract.memory_traits import MemoryTraits
 from strategist.contract.stack import Stack
+from strategist.cost.layer_widths import feed_forward_width
 from strategist.profiles.stacks import load_stack
 
 DEFAULT_VOCABULARY, DEFAULT_HIDDEN = 128256, 4096
@@ -63,7 +67,7 @@ def stack_of(row: Row) -> Stack:
     changes["graphs"] = matched_value(GRAPHS, row.notes, stack.graphs)
     if TUNED_ATTENTION.search(row.flash_attention):
         changes["attention_kernels"] = "tuned"
-    if FUSED.search(f"{row.text} ; {row.flash_attention}"):
+    if FUSED.search(f"{row.text} ; {row.flash_attention}") or _has_transformer_engine(row, stack):
         changes["elementwise"] = "fused"
     if "grad_reduce_in_bf16" in row.settings or BF16_GRADIENTS.search(row.source):
         changes["gradient_bytes"] = 2.0
@@ -74,14 +78,26 @@ def stack_of(row: Row) -> Stack:
     elif TILED.search(without_parentheses(row.text)):
         changes |= {"tile_tokens": float(row.hidden or DEFAULT_TILE_TOKENS), "tiles_recompute": True}
     changes["adapters"] = matched_value(ADAPTERS, row.text, stack.adapters)
-    return replace(stack, loss=_loss(row, stack.loss), memory_traits=_memory_traits(row, stack.memory_traits), **changes)  # type: ignore[arg-type]
+    return replace(stack, loss=_loss(row, stack.loss), memory_traits=_memory_traits(row, stack), **changes)  # type: ignore[arg-type]
 
 
-def _memory_traits(row: Row, traits: MemoryTraits) -> MemoryTraits:
+def _has_transformer_engine(row: Row, stack: Stack) -> bool:
+    """Whether a plain loop runs layers of Transformer Engine."""
+    return stack.name == "torch" and bool(TRANSFORMER_ENGINE_LAYERS.search(row.text))
+
+
+def _memory_traits(row: Row, stack: Stack) -> MemoryTraits:
     """The framework's memory traits, changed by the row's flags."""
+    traits = stack.memory_traits
     changes: dict[str, str | float | bool] = {"layers_away": last_number(OFFLOADED_LAYERS, row.notes) or traits.layers_away}
     if NOT_REENTRANT.search(row.notes):
         changes["keeps_inputs"] = False
+    if _has_transformer_engine(row, stack):
+        changes["quantized_inputs"] = True
+    if recomputes_feed_forward(row):
+        model = shape_of(row)
+        feed_forward = model.ffn_matrices * model.hidden_size * feed_forward_width(model)[0]
+        changes["selective_matmuls"] = model.attention_parameters / (model.attention_parameters + feed_forward)
     if row.precision == "fp8" and FLOAT8_BASE.search(row.text):
         changes |= {"frozen_bytes": 1.0, "float8_activations": True}
     if MASTER_WEIGHT_OFFLOAD.search(row.notes) and not GRADIENT_OFFLOAD.search(row.notes):
@@ -89,6 +105,17 @@ def _memory_traits(row: Row, traits: MemoryTraits) -> MemoryTraits:
     if (flags := recompute_flags(row)) and recompute_mode(row) == "selective":
         changes["selective_matmuls"] = _saved_share(row, flags)
     return replace(traits, **changes)  # type: ignore[arg-type]
+
+
+def recomputed_modules(row: Row) -> frozenset[str]:
+    """Modules of a Megatron layer that are recomputed."""
+    modules = RECOMPUTED_MODULES.search(row.notes)
+    return frozenset(modules[1].replace("'", "").replace(" ", "").split(",")) - {""} if modules else frozenset()
+
+
+def recomputes_feed_forward(row: Row) -> bool:
+    """Whether recomputation is selective, but repeats feed-forwards."""
+    return not recomputed_modules(row).isdisjoint(RECOMPUTED_FEED_FORWARD) and recompute_mode(row) == "selective"
 
 
 def recompute_flags(row: Row) -> frozenset[str]:
@@ -149,8 +176,6 @@ def recompute_mode(row: Row) -> str:
     framework's default.
     """
     mode = matched_value(RECOMPUTE_COLUMN, row.ac_mode, "")
-    modules = RECOMPUTED_MODULES.search(row.notes)
-    if mode == "core_attention" and modules:
-        other_modules = set(modules[1].replace("'", "").replace(" ", "").split(",")) - {"", "core_attn"}
-        return "selective" if other_modules else mode
+    if mode == "core_attention" and RECOMPUTED_MODULES.search(row.notes):
+        return "selective" if recomputed_modules(row) - {"core_attn"} else mode
     return mode or matched_value(RECOMPUTE_WORDS, row.notes, matched_value(RECOMPUTE_DEFAULTS, row.text, ""))

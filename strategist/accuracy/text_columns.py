@@ -29,6 +29,7 @@ def matched_value(patterns: tuple[Words, ...], text: str, default: str) -> str:
 STACKS = _words(
     (r"parallelization[ _-]layouts|2311\.05610|hagemann|aleph[ _-]?alpha", "aleph-alpha-scaling"),
     (r"nanotron", "nanotron"),
+    (r"nano-?gpt", "nanogpt"),
     (r"\bds_z[0-9]", "deepspeed"),
     (r"llama-factory", "hf-trainer"),
     (r"galvatron", "galvatron"),
@@ -51,7 +52,7 @@ STACKS = _words(
     (r"atorch", "atorch"),
     (r"\btrl\b", "trl"),
     (r"fsdp_qlora|\bms-swift\b|transformers 4\.[34][0-9]\b", "transformers-2024"),
-    (r"roundpipe|hf trainer|swift|transformers|accelerate", "hf-trainer"),
+    (r"roundpipe|\b(hf|hugging ?face) trainer|swift|transformers|accelerate", "hf-trainer"),
 )
 """Frameworks, the most specific patterns first."""
 
@@ -62,6 +63,9 @@ the remaining ones need a setting.
 
 DEFAULT_SAVED_OPERATIONS = "matmul+attention+collectives"
 """Operations that selective recomputation saves; the share of matmuls is a trait of the framework."""
+
+RECOMPUTED_EXCHANGES = "matmul+attention"
+"""Operations that are saved where feed-forwards are recomputed, with their collectives."""
 
 GATHERED_PIPELINE_STACKS = ("torchtitan",)
 """Stacks whose pipeline stages keep parameters gathered (``reshard_after_forward_policy`` default: not with pipelines)."""
@@ -189,6 +193,12 @@ Unsharded weights in bf16 are the master copy, so that offloading it moves nothi
 OFFLOADED_LAYERS = _pattern(r"cpu_offloading_num_layers=([0-9]+)")
 """Number of layers whose activations are offloaded to host memory."""
 RECOMPUTED_MODULES = _pattern(r"recompute_modules=\[([^\]]*)\]")
+RECOMPUTED_FEED_FORWARD = ("mlp", "moe")
+"""Megatron's modules whose recomputation repeats a layer's feed-forward, with exchanges between its experts (core/transformer:
+``recompute_modules``); the other modules repeat elementwise kernels, or one matmul.
+"""
+TRANSFORMER_ENGINE_LAYERS = _pattern(r"transformer[ _-]?engine")
+"""A plain loop over layers of Transformer Engine, which fuses norms, activations and casts to float8."""
 
 PURE_BF16 = _pattern(
     r"pure[_ ]bf16|bf16[- ]true|bf16 (weights|params|parameters) and|torch_dtype bfloat16|bf16 stochastic|full bf16|bf16 master"

@@ -156,7 +156,7 @@ def collectives(
     forward = _layer_seconds(fsdp, dense * np.where(v.float8_gather, 1.0, sent_bytes), experts * sent_bytes, calls, v, cluster)
     backward = np.where(v.reshard_subgroup, reshard_group.gather((dense + experts) * sent_bytes), 0.0)
     return Collectives(
-        tp=_tensor_parallel_seconds(tensor, activation, model, work.repeated_sums, v)
+        tp=_tensor_parallel_seconds(tensor, activation, model, stack, work.repeated_sums, v)
         + _normed_heads_seconds(tensor, model, stack, work.repeated, v, c),
         cp=_context_parallel_seconds(context, model, workload, stack, work.repeated, v, c),
         ep=_expert_parallel_seconds(expert, model, stack, activation, work.repeated_exchanges, v, cluster),
@@ -223,15 +223,22 @@ def _replica_bytes(model: ModelShape, v: View) -> Floats:
     return np.where(v.half_hook, 2.0, np.where(v.low_rank_hook, low_rank, v.reduce_bytes))
 
 
-def _tensor_parallel_seconds(tensor: Group, activation: Floats, model: ModelShape, repeated: Floats, v: View) -> Floats:
+def _tensor_parallel_seconds(
+    tensor: Group, activation: Floats, model: ModelShape, stack: Stack, repeated: Floats, v: View
+) -> Floats:
     """Two regions a layer, each an all-reduce forward and one backward (arXiv 1909.08053, section 3), or, with sequence
     parallelism, an all-gather and a reduce-scatter of the same volume; recomputation repeats ``repeated`` of both forward.
 
     Experts that tp does not split are no such region: each tp rank sends its share of the tokens, and the results are gathered
     unless sequence parallelism leaves them sharded.
+
+    Transformer Engine gathers float8 for matmuls in float8: inputs, and gradients of outputs (module/base.py:
+    ``grad_output_preprocess``).
     """
+    gathered_bytes = np.where(v.float8 & stack.memory_traits.quantized_inputs, activation / 2, activation)
+    scattered = tensor.gather(gathered_bytes) + tensor.gather(activation)
     sums = 4 - np.where(v.etp == 1, np.where(v.sequence_parallel, 2.0, 1.0), 0.0) * model.moe_layers / model.layers
-    return np.where(v.sequence_parallel, 2 * tensor.gather(activation), tensor.reduce(activation)) * (sums + 2 * repeated)
+    return np.where(v.sequence_parallel, scattered, tensor.reduce(activation)) * (sums + 2 * repeated)
 
 
 def _normed_heads_seconds(tensor: Group, model: ModelShape, stack: Stack, repeated: Floats, v: View, c: float) -> Floats:

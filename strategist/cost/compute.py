@@ -64,7 +64,7 @@ def layer_compute(work: LayerWork, per: StateBytes, stack: Stack, dense: Matmuls
         attention_flops=work.attention_flops,
         attention_backward=ATTENTION_BACKWARD if stack.attention == "flash" else UNFUSED_ATTENTION_BACKWARD,
         moved_bytes=work.moved_bytes + work.cast_bytes,
-        moved_backward_bytes=work.moved_backward_bytes + work.cast_bytes,
+        moved_backward_bytes=work.moved_backward_bytes + work.cast_backward_bytes,
         repeated=work.repeated,
         repeated_matmuls=work.repeated_matmuls,
         repeated_elementwise=work.repeated_elementwise,

@@ -66,8 +66,8 @@ class LayerWork:
     matmul_flops, matmuls: FLOPs and number of matmuls that process all tokens.
     expert_flops, expert_size, expert_bytes: FLOPs of routed experts, of one of their kernels, and bytes of the weights that they
         read in a pass.
-    moved_bytes, moved_backward_bytes: elementwise traffic of the forward and of the backward pass; ``cast_bytes`` is that of casts
-        to float8 in each.
+    moved_bytes, moved_backward_bytes: elementwise traffic of the forward and of the backward pass; ``cast_bytes`` and
+        ``cast_backward_bytes`` are that of casts to float8.
     activations: bytes saved for the backward pass.
     repeated, repeated_matmuls, repeated_elementwise: recomputed shares of attention, matmuls and elementwise work.
     repeated_sums, repeated_exchanges: repeated shares of tensor-parallel collectives, and of those between experts.
@@ -86,6 +86,7 @@ class LayerWork:
     moved_backward_bytes: Floats
     activations: LayerActivations
     cast_bytes: Floats
+    cast_backward_bytes: Floats
     repeated: Floats
     repeated_matmuls: Floats
     repeated_elementwise: Floats
@@ -122,13 +123,12 @@ def work_of(model: ModelShape, workload: Workload, stack: Stack, v: View) -> Wor
 def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LayerWork:
     """The work of one decoder layer."""
     c = compute_bytes(workload)
-    h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
+    h, q, o = model.hidden_size, model.query_width, model.attended_width
     inner, _ = feed_forward_width(model)
     experts = model.ffn_matrices * h * expert_width(model)
     others = model.attention_parameters + model.ffn_matrices * h * inner - experts
     t = v.tokens
-    fused_casts = v.compiled | (stack.elementwise == "fused") | stack.memory_traits.quantized_inputs
-    cast = t * (2 * h + (q + o + kv + 3 * inner) / v.tp) + (0.0 if stack.casts_once else (others + experts) / v.tp)
+    cast, cast_backward = _cast_bytes(model, stack, (others + experts) / v.tp, v)
     activations = layer_activations(model, workload, stack, v)
     elementwise, elementwise_backward = elementwise_traffic(model, workload, stack, v)
     recomputed_last = model.dense_layers / model.layers if stack.recomputes == "needed" else 0.0
@@ -145,13 +145,36 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         moved_bytes=elementwise,
         moved_backward_bytes=elementwise_backward,
         activations=activations,
-        cast_bytes=np.where(v.float8, np.where(fused_casts, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
+        cast_bytes=cast,
+        cast_backward_bytes=cast_backward,
         kernels=_kernels(stack, recomputed["repeated_elementwise"], v),
         routing_kernels=_routing_kernels(model, stack, v),
         awaited_kernels=_awaited_kernels(model, stack, v),
         expert_kernels=_expert_kernels(model, stack, v) if stack.experts == "streams" else np.zeros_like(v.tp),
         **recomputed,
     )
+
+
+def _cast_bytes(model: ModelShape, stack: Stack, weights: Floats, v: View) -> tuple[Floats, Floats]:
+    """Bytes moved to cast to float8, in the forward and in the backward pass: a matmul's input, and the gradient of its output;
+    also the input once more unless it was saved in float8, and in both passes the ``weights`` unless they are cast once a step.
+
+    Transformer Engine casts what sequence parallelism splits before it gathers it (transformer_engine/pytorch/module: base.py,
+    ``grad_output_preprocess``; layernorm_linear.py); torchao casts what its linears take (torchao/float8/float8_linear.py:
+    ``matmul_with_hp_or_float8_args``).
+    """
+    if not v.float8.any():
+        return np.zeros_like(v.tp), np.zeros_like(v.tp)
+    h, saved = model.hidden_size, stack.memory_traits.quantized_inputs
+    inner, routed = feed_forward_width(model)
+    readers = 1.0 + (shared_matmuls(model) > (5 if model.mla else 4))  # attention, and a dense or shared feed-forward
+    hidden = readers * h / (v.activation_shards if saved else 1.0) + routed * h / v.tp
+    inputs = hidden + (model.attended_width + inner) / v.tp
+    gradients = hidden + (model.query_width + model.key_value_width + (model.ffn_matrices - 1) * inner) / v.tp
+    fused = v.compiled | (stack.elementwise == "fused") | saved
+    each = np.where(v.float8, np.where(fused, CAST_BYTES, EAGER_CAST_BYTES), 0.0)
+    parameters = 0.0 if stack.casts_once else weights
+    return each * (v.tokens * inputs + parameters), each * (v.tokens * (gradients + (0.0 if saved else inputs)) + parameters)
 
 
 def _kernels(stack: Stack, repeated_elementwise: Floats, v: View) -> Floats:

@@ -176,7 +176,7 @@ def _forward_shares(per: StateBytes, work: LayerWork, v: View) -> Floats:
     return np.stack([
         zero + (1 / 2 if per.frozen else 1 / 3),
         zero + 1 / (1 + ATTENTION_BACKWARD),
-        zero + elementwise / (elementwise + work.moved_backward_bytes + work.cast_bytes),
+        zero + elementwise / (elementwise + work.moved_backward_bytes + work.cast_backward_bytes),
         zero,
         zero + 1 / (3 + work.repeated_elementwise),
         zero + 1 / (2 + work.repeated),

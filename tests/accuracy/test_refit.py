@@ -60,7 +60,9 @@ def gpu_trials(device: str) -> list[Record]:
 
 
 def test_native_factors_come_from_our_own_gpu_trials() -> None:
-    """Elementwise kernels take their bytes at the profile's rate; no plan assumes matmuls above the profile's curve."""
+    """Elementwise kernels take their bytes at the profile's rate; no plan assumes matmuls above the profile's curve; the device
+    waits 2 ms for the host in a micro-batch.
+    """
     shown = [*gpu_trials("h200"), *gpu_trials("h100-sxm")]
     found, published = native(shipped().fits, shown), next(item for item in shipped().fits if item.stack == "torchtitan")
     factors = found.calibration
@@ -68,7 +70,7 @@ def test_native_factors_come_from_our_own_gpu_trials() -> None:
     assert factors.memory_bound == pytest.approx(1.0, abs=0.03)
     assert factors.attention == pytest.approx(1.0, abs=0.1)
     assert 0.001 < factors.overhead_seconds < 0.01 < published.calibration.overhead_seconds
-    assert factors.micro_batch_seconds == 0.0 < published.calibration.micro_batch_seconds
+    assert 0.001 < factors.micro_batch_seconds < 0.003
     assert native(shipped().fits, []).calibration == published.calibration
 
 

@@ -86,3 +86,15 @@ def test_a_rate_equal_to_one_port_of_the_profile_is_per_gpu():
         assert cluster_of(made(n_gpus=64, interconnect_inter=text)).inter.line_bytes_per_second == pytest.approx(line), text
     rack = made(gpu="GB200", n_gpus=144, gpus_per_node=4, interconnect_inter="4x ConnectX-7 IB NDR 400Gb/s")
     assert cluster_of(rack).inter.line_bytes_per_second == pytest.approx(50e9)
+
+
+def test_boards_of_four_gpus_have_no_switch():
+    """Two of four A100 share four of twelve links; a node of eight, and a single node of four, have switches."""
+    boards, node = (cluster_of(made(gpu="A100", n_gpus=32, gpus_per_node=size)).intra for size in (4, 8))
+    assert (boards.meshed_devices, boards.pair_bytes_per_second) == (4, pytest.approx(node.bytes_per_second / 3))
+    assert cluster_of(made(n_gpus=4, gpus_per_node=4)).intra == node_link("h100-sxm")
+    assert cluster_of(made(gpu="RTX 4090", n_gpus=8, gpus_per_node=4)).intra.meshed_devices == 0
+
+
+def node_link(stem):
+    return load_device(stem)[1].intra

@@ -101,3 +101,25 @@ def test_fsdp1_keeps_inputs_of_reentrant_checkpoints_alone():
 )
 def test_the_stated_dispatcher_says_how_often_a_token_is_sent(notes, dispatch):
     assert case_of(made(source="NeMo performance", notes=notes)).stack.dispatch == dispatch
+
+
+def test_recomputed_feed_forwards_are_repeated_with_their_exchanges():
+    """Of Megatron's modules those that hold a layer's feed-forward; ``moe_act`` is elementwise."""
+    named = {name: f"recompute_modules=['layernorm', '{name}']" for name in ("mlp", "moe_act")}
+    repeated, kept = (case_of(made(ac_mode="selective", source="Megatron-LM", notes=notes)) for notes in named.values())
+    model = repeated.model
+    attention, feed_forward = model.attention_parameters, 3 * model.hidden_size * model.ffn_size
+    assert repeated.stack.memory_traits.selective_matmuls == pytest.approx(attention / (attention + feed_forward))
+    assert (kept.stack.memory_traits.selective_matmuls, repeated.candidate.knobs.saved_operations) == (1.0, "matmul+attention")
+
+
+def test_layers_of_transformer_engine_in_a_plain_loop_are_fused_and_save_float8():
+    engine, plain = (case_of(made(source=f"one GPU, {words}")).stack for words in ("Transformer Engine", "torch"))
+    assert (engine.elementwise, engine.memory_traits.quantized_inputs) == ("fused", True)
+    assert (plain.elementwise, plain.memory_traits.quantized_inputs) == ("eager", False)
+
+
+def test_frameworks_that_compute_the_loss_in_the_model_compile_it():
+    names = {words: case_of(made(source=words, compile=1)).stack for words in ("nanoGPT", "Hugging Face Trainer", "a loop")}
+    assert [stack.name for stack in names.values()] == ["nanogpt", "hf-trainer", "torch"]
+    assert [stack.loss.compiled_logit_bytes > 0 for stack in names.values()] == [True, True, False]

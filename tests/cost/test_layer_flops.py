@@ -197,6 +197,33 @@ def test_casts_once_per_step_save_the_casts_of_each_pass() -> None:
     assert each - kept == pytest.approx(5 * (DENSE.attention_parameters + 3 * 1024 * 4096))
 
 
+def test_casts_to_float8_take_each_matmul_input_and_each_gradient_of_an_output_once() -> None:
+    """Inputs: 2 h, attention's output and the inner width; gradients: 2 h, queries, keys, values and twice the inner width. torch
+    casts a saved input again, Transformer Engine has saved it in float8 and casts before it gathers.
+    """
+    saved = replace(NATIVE, casts_once=True, memory_traits=replace(NATIVE.memory_traits, quantized_inputs=True))
+    plain = replace(NATIVE, casts_once=True)
+    split = {"layout": Layout(tp=2), "sequence_parallel": True}
+    for stack, options, inputs, gradients in (
+        (plain, {}, 2048 + 1024 + 4096, 2048 + 2048 + 8192 + 7168),
+        (saved, {}, 2048 + 1024 + 4096, 2048 + 2048 + 8192),
+        (saved, split, (2048 + 1024 + 4096) / 2, (2048 + 2048 + 8192) / 2),
+        (plain, split, 2048 + (1024 + 4096) / 2, 2 * 2048 + (2048 + 8192 + 1024 + 4096) / 2),
+    ):
+        found = work(DENSE, stack=stack, float8="tensorwise", compile=True, **options)
+        assert (found.cast_bytes[0], found.cast_backward_bytes[0]) == (5 * ALL * inputs, 5 * ALL * gradients)
+    assert work(DENSE).cast_bytes[0] == 0
+
+
+def test_each_expert_casts_its_own_copy_of_a_token() -> None:
+    plain = replace(NATIVE, casts_once=True)
+    moved = [
+        work(replace(EXPERTS, moe=replace(EXPERTS.moe, experts_per_token=count)), None, plain, float8="tensorwise", compile=True)
+        for count in (1, 2)
+    ]
+    assert moved[1].cast_bytes[0] - moved[0].cast_bytes[0] == pytest.approx(5 * ALL * (1024 + EXPERTS.moe.expert_ffn_size))
+
+
 def test_selective_recomputation_trades_saved_matmuls_for_repeated_ones() -> None:
     """Outputs of a layer's matmuls: 2 h, queries, keys and values, and twice the inner width."""
     all_, second, none = (
