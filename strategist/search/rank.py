@@ -2,7 +2,7 @@
 ties.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -23,13 +23,14 @@ from strategist.cost.candidate_arrays import Floats
 from strategist.cost.heterogeneous_nodes import price_heterogeneous
 from strategist.cost.lower_bounds import lower_bounds
 from strategist.cost.price import Priced, memory_margin
-from strategist.expr.columns import Array, Columns, joined, joined_to
+from strategist.expr.columns import Array, Columns, joined_to
 from strategist.expr.evaluate import Facts
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, preferences
 from strategist.search.blocks import Space
-from strategist.search.card_filter import AllowedCandidates, SearchCriteria, allowed_of, narrowed_of
+from strategist.search.candidate_tables import CandidateSet
+from strategist.search.card_filter import Allowed, SearchCriteria, allowed_of
 from strategist.search.needed_candidates import Merits, NeededCandidates, objective_cost, without_hosts
-from strategist.search.pruning import Families, Limits
+from strategist.search.pruning import Limits, families
 from strategist.search.space import space
 from strategist.search.space_constraints import SpaceConstraints
 
@@ -112,18 +113,13 @@ def rank(
     prices = _Prices(
         price=price, criteria=criteria, objective=objective, confidence=confidence, all_timed=all_timed, first=first, kinds=kinds
     )
-    candidates = blocks.candidates
-    if first and not kinds and (pruned := _pruned(blocks, prices)):
-        return replace(pruned, candidates=candidates)
     for defaults in (True, False):
-        for allowed in allowed_of(blocks, criteria, defaults=defaults):
-            found = prices.ranked(allowed)
-            if allowed.rows:
-                break
-        allowed.check_refused()
-        if len(found.order) or not allowed.refused:
+        allowed = allowed_of(blocks, criteria, defaults=defaults)
+        found = prices.ranked(allowed)
+        allowed.refusals.check(constraints.backend)
+        if len(found.order) or not allowed.refusals.refused:
             break  # otherwise the cards' defaults may have left only candidates that the back end refuses
-    return replace(found, candidates=candidates - allowed.excluded)
+    return replace(found, candidates=blocks.candidates - allowed.refusals.excluded)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,34 +138,40 @@ class _Prices:
         """Weight of the cards' preferences for each candidate."""
         return preferences(self.criteria.deck, self.criteria.facts, columns)
 
-    def ranked(self, allowed: AllowedCandidates) -> Ranking:
+    def ranked(self, allowed: Allowed) -> Ranking:
         """The allowed candidates, priced and in order; of many, unless ``all_timed``, only those that are needed."""
-        parts = joined_to(allowed, PART_ROWS + 1)
-        begin = next(parts)
-        if self.all_timed or begin.rows <= PART_ROWS:
-            return self._all_ranked(joined([begin, *parts]), allowed)
-        families = allowed.narrowed.families(self.criteria) if allowed.among is None else None
-        needed = self._needed(chain((begin,), parts), families)
-        if not needed.fits and families and not families.could.all():
-            needed = self._needed(joined_to(allowed, PART_ROWS + 1), None)
+        candidates, places_only = allowed.candidates, bool(self.first) and not self.kinds
+        if self.all_timed or (candidates.rows <= PART_ROWS and not places_only):
+            return self._all_ranked(next(candidates.tables()), allowed)
+        possible = joined_to(self._possible(candidates), PART_ROWS + 1)
+        begin = next(possible)
+        if places_only and begin.rows <= PART_ROWS:
+            return self._all_ranked(begin, allowed)
+        needed = self._needed(chain((begin,), possible))
+        if not needed.fits and not places_only:
+            needed = self._needed(joined_to(candidates.tables(PART_ROWS), PART_ROWS + 1))  # those nearest to fitting are shown
         return self._few_ranked(needed, allowed)
 
-    def _needed(self, parts: Iterable[Columns], families: Families | None) -> NeededCandidates:
+    def _possible(self, candidates: CandidateSet) -> Iterator[Columns]:
+        """The candidates that lower bounds, if there are any, do not exclude."""
+        lower_bounds, limits = self.criteria.lower_bounds, self.criteria.limits
+        return families(candidates, lower_bounds, limits).possible if lower_bounds else candidates.tables(PART_ROWS)
+
+    def _needed(self, parts: Iterable[Columns]) -> NeededCandidates:
         needed = NeededCandidates(self.objective, self.confidence, self.preferences, self.first, self.kinds)
         for part in parts:
-            possible = part.take(families.among(part)) if families else part
-            needed.add(possible, self.price(possible))
+            needed.add(part, self.price(part))
         return needed
 
-    def _few_ranked(self, needed: NeededCandidates, allowed: AllowedCandidates) -> Ranking:
+    def _few_ranked(self, needed: NeededCandidates, allowed: Allowed) -> Ranking:
         columns, preference, order = needed.ranked
         return Ranking(
             columns=columns, priced=self.price(columns), prefer=preference, order=order, candidates=0, dropped=allowed.dropped,
-            too_large=allowed.rows - needed.fits_device, host_too_small=needed.fits_device - needed.fits,
+            too_large=allowed.candidates.rows - needed.fits_device, host_too_small=needed.fits_device - needed.fits,
             feasible=needed.fits, fits_without_hosts=needed.fits_without_hosts > 0,
         )  # fmt: skip
 
-    def _all_ranked(self, columns: Columns, allowed: AllowedCandidates) -> Ranking:
+    def _all_ranked(self, columns: Columns, allowed: Allowed) -> Ranking:
         priced = self.price(columns)
         fits, hosts = priced.fits_with(self.confidence), priced.fits_host
         fitting, prefer = np.flatnonzero(fits & hosts), np.zeros(columns.rows)
@@ -180,26 +182,6 @@ class _Prices:
             host_too_small=int(np.count_nonzero(fits & ~hosts)), feasible=len(fitting),
             fits_without_hosts=bool(without_hosts(columns)[fitting].any()),
         )  # fmt: skip
-
-
-def _pruned(blocks: Space, prices: _Prices) -> Ranking | None:
-    """The ranking of the candidates that pruning leaves, if its first places are proved equal to those of all candidates; else
-    None.
-
-    They are equal if some candidate fits and no default of the cards gives way but those that do for all candidates, or if nothing
-    fits under the cards' laws alone and the back end refuses none of it.
-    """
-    criteria, found = prices.criteria, None
-    for defaults in (True, False):
-        narrowed = narrowed_of(blocks, criteria, defaults=defaults)
-        families = narrowed.families(criteria)
-        if families is None:
-            return None
-        allowed = AllowedCandidates(narrowed, criteria, defaults=defaults, among=families)
-        found = replace(prices.ranked(allowed), dropped=())
-        if len(found.order):
-            return found if defaults and allowed.gave_way <= narrowed.gave_way else None
-    return None if allowed.excluded else found
 
 
 def in_order(priced: Priced, preference: Floats, objective: str, rows: Array) -> Array:
