@@ -2,7 +2,7 @@
 candidate for each class of both.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -11,7 +11,6 @@ import numpy as np
 from strategist.cards.card import Card, Effect, Policy
 from strategist.cards.deck import Deck
 from strategist.contract.settings import full_name
-from strategist.cost.lower_bounds import LowerBounds
 from strategist.errors import InputError
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts, Mask, distinguishing_values
@@ -21,24 +20,16 @@ from strategist.search.blocks import BLOCK_COLUMNS, Space
 from strategist.search.candidate_tables import CandidateSet, block_table, candidate_set
 from strategist.search.classes import candidate_classes, effects_tell_apart
 from strategist.search.options import forced_options
-from strategist.search.pruning import Limits
 from strategist.search.space_constraints import SpaceConstraints
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchCriteria:
-    """Criteria by which candidates are judged.
-
-    constraints: what restricts the space.
-    limits: time and memory that a candidate must keep to.
-    lower_bounds: memory and time bounds of a table of families; None if the nodes of the cluster differ.
-    """
+    """Criteria by which candidates are judged: cards, the facts of the situation, and what restricts the space."""
 
     deck: Deck
     facts: Facts
     constraints: SpaceConstraints
-    limits: Limits
-    lower_bounds: Callable[[Columns], LowerBounds] | None
 
     @cached_property
     def known(self) -> Facts:

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from strategist.cards.card import Card, Effect, Policy
+from strategist.expr.check import Expression
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts, distinguishing_values
 from strategist.rules.policy_matching import matches
@@ -47,7 +48,7 @@ def classes_of(grid: Array, told_apart_by: Iterable[Array]) -> Classes:
 
 
 def _coded(column: Array) -> tuple[Array, int]:
-    """Numbers from 0 on that are equal where the column is, and how many there may be. Few kinds of small numbers need no sorting."""
+    """Numbers from 0 on that are equal where the column is, and how many there may be. Numbers of a small range need no sorting."""
     if column.dtype.kind != "f" and len(column):
         low, high = int(column.min()), int(column.max())
         if high - low < MAX_KINDS:
@@ -112,7 +113,9 @@ def effects_tell_apart(
     """Columns such that each effect acts on, and selects, both or none of two rows with equal values of them, whatever the names
     ``others`` are, which the table lacks.
     """
-    conditions = dict.fromkeys(each.when for card, policy, _ in effects for each in (*card.preconditions, policy) if each.when)
+    conditions: dict[Expression, None] = {}
+    for card, policy, _ in effects:
+        conditions |= dict.fromkeys(each for each in (*(one.when for one in card.preconditions), policy.when) if each)
     settings = dict.fromkeys(setting for *_, effect in effects for setting in effect.settings if setting.path in table.names)
     values = distinguishing_values(conditions, facts, table, others)
     return [*values, *(np.asarray(matches(setting, table)) for setting in settings)]

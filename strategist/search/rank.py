@@ -2,36 +2,28 @@
 ties.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 
 import numpy as np
 
 from strategist.cards.deck import Deck
-from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import DEFAULT_CONFIDENCE
 from strategist.contract.knobs import KNOB_NAMES, Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.model import ModelShape
 from strategist.contract.settings import PARTS, with_settings
-from strategist.contract.stack import NATIVE, Stack
-from strategist.contract.workload import Workload
-from strategist.cost.calibration import Calibration
 from strategist.cost.candidate_arrays import Floats
-from strategist.cost.heterogeneous_nodes import price_heterogeneous
-from strategist.cost.lower_bounds import lower_bounds
-from strategist.cost.price import Priced, memory_margin
+from strategist.cost.price import Priced
 from strategist.expr.columns import Array, Columns, joined_to
-from strategist.expr.evaluate import Facts
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, preferences
 from strategist.search.blocks import Space
 from strategist.search.candidate_tables import CandidateSet
 from strategist.search.card_filter import Allowed, SearchCriteria, allowed_of
+from strategist.search.facts import situation_facts
 from strategist.search.needed_candidates import Merits, NeededCandidates, objective_cost, without_hosts
+from strategist.search.pricing import Pricing
 from strategist.search.pruning import Limits, families
-from strategist.search.space import space
 from strategist.search.space_constraints import SpaceConstraints
 
 _BLANK = Candidate(layout=Layout(), knobs=Knobs())
@@ -65,74 +57,74 @@ class Ranking:
     weighted: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """The places of a ranking that are wanted.
+
+    all_timed: whether candidates that do not fit get a step time, too; all candidates are in the table then.
+    kinds: if given, all candidates are counted; of many, the table holds those of the ``first`` places and the best of each of the
+        first ``kinds`` groups of similar candidates.
+    first, within_seconds: otherwise, if only the ``first`` places with a step ``within_seconds`` matter, other candidates and their
+        counts are left out as far as lower bounds allow.
+    """
+
+    all_timed: bool = False
+    first: int | None = None
+    kinds: int = 0
+    within_seconds: float = np.inf
+
+    @property
+    def alone(self) -> bool:
+        """Whether only the first places matter, and no counts."""
+        return bool(self.first) and not self.kinds
+
+
+ALL_TIMED, ALL_COUNTED = Places(all_timed=True), Places()
+
+
 def rank(
-    model: ModelShape,
-    cluster: Cluster,
-    workload: Workload,
+    pricing: Pricing,
+    space: Space,
     *,
     constraints: SpaceConstraints,
     deck: Deck,
-    facts: Facts,
-    calibration: Calibration,
     objective: str,
     confidence: float = DEFAULT_CONFIDENCE,
-    blocks: Space | None = None,
-    stack: Stack = NATIVE,
-    all_timed: bool = True,
-    first: int | None = None,
-    kinds: int = 0,
-    within_seconds: float = np.inf,
+    places: Places = ALL_TIMED,
 ) -> Ranking:
-    """Ranks all candidates of a space. Equal input gives equal order.
+    """Ranks all candidates of a ``space``, which the ``constraints`` left. Equal input gives equal order.
 
     Args:
-        confidence: probability with which a candidate must fit. Candidates that do not fit need no step time, unless ``all_timed``.
-        blocks: the space, if it is known already; it does not depend on the train mode.
-        stack: the software stack whose runs are priced.
-        kinds: if given, all candidates are counted; of many, the table holds those of the ``first`` places and the best of each of
-            the first ``kinds`` groups of similar candidates.
-        first, within_seconds: otherwise, if only the ``first`` places with a step ``within_seconds`` matter, other candidates and
-            their counts are left out as far as lower bounds allow.
+        confidence: probability with which a candidate must fit.
 
     Raises:
-        InputError: there is no legal candidate, or the back end refuses all that the cards allow.
+        InputError: the back end refuses all candidates that the cards allow.
     """
-    blocks = space(model, cluster, workload, constraints) if blocks is None else blocks
-    price = partial(
-        price_heterogeneous,
-        model,
-        cluster,
-        workload,
-        calibration=calibration,
-        stack=stack,
-        confidence=None if all_timed else confidence,
-    )
-    limits = Limits(step_seconds=within_seconds, memory_margin=memory_margin(calibration.memory_spread, confidence))
-    bound = None if cluster.groups else partial(lower_bounds, model, cluster, workload, calibration=calibration, stack=stack)
-    criteria = SearchCriteria(deck=deck, facts=facts, constraints=constraints, limits=limits, lower_bounds=bound)
-    prices = _Prices(
-        price=price, criteria=criteria, objective=objective, confidence=confidence, all_timed=all_timed, first=first, kinds=kinds
-    )
+    facts = situation_facts(pricing.model, pricing.cluster, pricing.workload)
+    criteria = SearchCriteria(deck=deck, facts=facts, constraints=constraints)
+    prices = _Prices(pricing=pricing, criteria=criteria, objective=objective, confidence=confidence, places=places)
     for defaults in (True, False):
-        allowed = allowed_of(blocks, criteria, defaults=defaults)
+        allowed = allowed_of(space, criteria, defaults=defaults)
         found = prices.ranked(allowed)
         allowed.refusals.check(constraints.backend)
         if len(found.order) or not allowed.refusals.refused:
             break  # otherwise the cards' defaults may have left only candidates that the back end refuses
-    return replace(found, candidates=blocks.candidates - allowed.refusals.excluded)
+    return replace(found, candidates=space.candidates - allowed.refusals.excluded)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Prices:
-    """How candidates are priced and compared; ``first`` and ``kinds`` as in :func:`rank`."""
+    """How candidates are priced and compared, as in :func:`rank`."""
 
-    price: Callable[[Columns], Priced]
+    pricing: Pricing
     criteria: SearchCriteria
     objective: str
     confidence: float
-    all_timed: bool
-    first: int | None
-    kinds: int
+    places: Places
+
+    def price(self, columns: Columns) -> Priced:
+        """Prices of a table."""
+        return self.pricing.priced(columns, None if self.places.all_timed else self.confidence)
 
     def preferences(self, columns: Columns) -> Floats:
         """Weight of the cards' preferences for each candidate."""
@@ -140,25 +132,28 @@ class _Prices:
 
     def ranked(self, allowed: Allowed) -> Ranking:
         """The allowed candidates, priced and in order; of many, unless ``all_timed``, only those that are needed."""
-        candidates, places_only = allowed.candidates, bool(self.first) and not self.kinds
-        if self.all_timed or (candidates.rows <= PART_ROWS and not places_only):
+        candidates, places = allowed.candidates, self.places
+        if places.all_timed or (candidates.rows <= PART_ROWS and not places.alone):
             return self._all_ranked(next(candidates.tables()), allowed)
         possible = joined_to(self._possible(candidates), PART_ROWS + 1)
         begin = next(possible)
-        if places_only and begin.rows <= PART_ROWS:
+        if places.alone and begin.rows <= PART_ROWS:
             return self._all_ranked(begin, allowed)
         needed = self._needed(chain((begin,), possible))
-        if not needed.fits and not places_only:
+        if not needed.fits and not places.alone:
             needed = self._needed(joined_to(candidates.tables(PART_ROWS), PART_ROWS + 1))  # those nearest to fitting are shown
         return self._few_ranked(needed, allowed)
 
     def _possible(self, candidates: CandidateSet) -> Iterator[Columns]:
         """The candidates that lower bounds, if there are any, do not exclude."""
-        lower_bounds, limits = self.criteria.lower_bounds, self.criteria.limits
-        return families(candidates, lower_bounds, limits).possible if lower_bounds else candidates.tables(PART_ROWS)
+        if not self.pricing.is_bounded:
+            return candidates.tables(PART_ROWS)
+        margin = self.pricing.memory_margin(self.confidence)
+        limits = Limits(step_seconds=self.places.within_seconds, memory_margin=margin)
+        return families(candidates, self.pricing.lower_bounds, limits).possible
 
     def _needed(self, parts: Iterable[Columns]) -> NeededCandidates:
-        needed = NeededCandidates(self.objective, self.confidence, self.preferences, self.first, self.kinds)
+        needed = NeededCandidates(self.objective, self.confidence, self.preferences, self.places.first, self.places.kinds)
         for part in parts:
             needed.add(part, self.price(part))
         return needed

@@ -16,7 +16,6 @@ from strategist.search.blocks import Space
 from strategist.search.candidate_tables import CandidateSet, block_table, candidate_set
 from strategist.search.card_filter import SearchCriteria, allowed_of
 from strategist.search.facts import situation_facts
-from strategist.search.pruning import Limits
 from strategist.search.space import space
 from tests.search.test_pruning import random_request
 
@@ -25,9 +24,8 @@ def criteria_of(request: Request) -> tuple[Space, SearchCriteria]:
     """The space of a request, and the criteria of its search."""
     asked, constraints = situation(request), constraints_of(request)
     facts = situation_facts(asked.model, asked.cluster, request.workload)
-    limits = Limits(step_seconds=np.inf, memory_margin=1.0)
     found = space(asked.model, asked.cluster, request.workload, constraints)
-    return found, SearchCriteria(deck=load_cards(), facts=facts, constraints=constraints, limits=limits, lower_bounds=None)
+    return found, SearchCriteria(deck=load_cards(), facts=facts, constraints=constraints)
 
 
 def narrowed_of(found: Space, criteria: SearchCriteria, *, defaults: bool) -> tuple[CandidateSet, Counter[tuple[str, str]]]:
