@@ -14,7 +14,7 @@ from strategist.contract.knobs import KNOB_NAMES, Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.settings import PARTS, with_settings
 from strategist.cost.candidate_arrays import Floats
-from strategist.cost.price import Priced
+from strategist.cost.price import FEW_ROWS, Priced
 from strategist.expr.columns import Array, Columns, joined_to
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, preferences
 from strategist.search.blocks import Space
@@ -150,7 +150,8 @@ class _Prices:
             return candidates.tables(PART_ROWS)
         margin = self.pricing.memory_margin(self.confidence)
         limits = Limits(step_seconds=self.places.within_seconds, memory_margin=margin)
-        return families(candidates, self.pricing.lower_bounds, limits).possible
+        found = families(candidates, self.pricing.lower_bounds, limits).possible
+        return (part.take(self.pricing.could_fit(part, self.confidence)) if part.rows > FEW_ROWS else part for part in found)
 
     def _needed(self, parts: Iterable[Columns]) -> NeededCandidates:
         needed = NeededCandidates(self.objective, self.confidence, self.preferences, self.places.first, self.places.kinds)
