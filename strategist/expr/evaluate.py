@@ -75,9 +75,8 @@ def distinguishing_values(
     """
     evaluator = _Evaluator(facts, columns)
     known_parts = (part for each in expressions for part in _parts_without(each.tree, others))
-    parts = dict.fromkeys(part for part in known_parts if evaluator.variation_level(part))
     with np.errstate(all="ignore"):
-        values = [evaluator.distinguishing_value(part) for part in parts]
+        values = [evaluator.distinguishing_value(part) for part in known_parts if evaluator.variation_level(part)]
     return [value for value in values if isinstance(value, np.ndarray)]
 
 

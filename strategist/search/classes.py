@@ -113,9 +113,9 @@ def effects_tell_apart(
     """Columns such that each effect acts on, and selects, both or none of two rows with equal values of them, whatever the names
     ``others`` are, which the table lacks.
     """
-    conditions: dict[Expression, None] = {}
+    conditions: dict[str, Expression] = {}  # by their text: hashing a tree takes as long as evaluating it
     for card, policy, _ in effects:
-        conditions |= dict.fromkeys(each for each in (*(one.when for one in card.preconditions), policy.when) if each)
+        conditions |= {each.text: each for each in (*(one.when for one in card.preconditions), policy.when) if each}
     settings = dict.fromkeys(setting for *_, effect in effects for setting in effect.settings if setting.path in table.names)
-    values = distinguishing_values(conditions, facts, table, others)
+    values = distinguishing_values(conditions.values(), facts, table, others)
     return [*values, *(np.asarray(matches(setting, table)) for setting in settings)]
