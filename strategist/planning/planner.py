@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from math import inf
 
@@ -137,8 +136,8 @@ def _best_variant(
         law = f"the power limit of a {situation.cluster.device.name} is unknown"
         raise InputError("--objective energy", law, "add power_watts to the device in a cluster file")
     places = Places(first=SEARCHED_PLACES, kinds=kinds)
-    rank = partial(ranking_of, deck=deck, calibration=calibration, spaces=spaces, places=places)
-    return max(((variant, rank(variant)) for variant in variants(situation)), key=lambda found: _throughput(*found))
+    rankings = ((variant, ranking_of(variant, deck, calibration, spaces, places)) for variant in variants(situation))
+    return max(rankings, key=lambda found: _throughput(*found))
 
 
 def _tokens_per_cost(situation: Situation, ranking: Ranking) -> float:
@@ -394,8 +393,7 @@ def _best(
 ) -> Plan | None:
     """The best plan with a step ``within_seconds``; None if nothing fits or it is slower than ``min_tokens_per_second``."""
     try:
-        places = Places(first=SEARCHED_PLACES, within_seconds=within_seconds)
-        ranking = ranking_of(situation, deck, calibration, spaces, places)
+        ranking = ranking_of(situation, deck, calibration, spaces, Places(first=SEARCHED_PLACES, within_seconds=within_seconds))
         fast_enough = len(ranking.order) and _throughput(situation, ranking) >= min_tokens_per_second
         return best_of(situation, ranking, deck, calibration) if fast_enough else None
     except InputError:  # no legal candidate on this size: the next one may have some
