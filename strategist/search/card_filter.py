@@ -18,7 +18,7 @@ from strategist.rules.backend import Backend
 from strategist.rules.policy_evaluation import Rejection, judge, undecided
 from strategist.search.blocks import BLOCK_COLUMNS, Space
 from strategist.search.candidate_tables import CandidateSet, block_table, candidate_set
-from strategist.search.classes import candidate_classes, effects_tell_apart
+from strategist.search.classes import candidate_classes, effect_columns
 from strategist.search.options import forced_options
 from strategist.search.space_constraints import SpaceConstraints
 
@@ -41,20 +41,20 @@ class SearchCriteria:
 class Refusals:
     """Candidates that a back end does not run.
 
-    asked: number of candidates about which it was asked.
+    judged: number of candidates about which it was asked.
     refused, excluded: of these, the number of those that it refuses; and of these and others that would change convergence without
         being allowed to.
     example: the first that it refuses, with facts and forced options.
     """
 
-    asked: int
+    judged: int
     refused: int
     excluded: int
     example: Facts
 
     def check(self, backend: Backend) -> None:
         """Raises an InputError if all are refused."""
-        if 0 < self.asked == self.refused:
+        if 0 < self.judged == self.refused:
             text = next(backend.broken_combinations(self.example))
             raise InputError(f"--backend {backend.name}", f"cannot run {text}", "or plan without --backend")
 
@@ -94,7 +94,7 @@ def _allowed(space: Space, criteria: SearchCriteria, *, defaults: bool, early_de
 
     names = narrowed.knobs.names.union(BLOCK_COLUMNS)
     effects = undecided(deck, names, fixed, earlier, defaults=defaults)
-    classes = candidate_classes(narrowed, *_told_apart_by(narrowed, tuple(effects), criteria))
+    classes = candidate_classes(narrowed, *_distinguishing_columns(narrowed, tuple(effects), criteria))
     excluded, refusals = _refusals(criteria, classes.table, classes.weights)
     verdict = apply(classes.table, weights=classes.weights, among=~excluded, defaults=defaults, earlier=earlier)
     return Allowed(
@@ -104,7 +104,7 @@ def _allowed(space: Space, criteria: SearchCriteria, *, defaults: bool, early_de
     )
 
 
-def _told_apart_by(
+def _distinguishing_columns(
     candidates: CandidateSet, effects: Sequence[tuple[Card, Policy, Effect]], criteria: SearchCriteria
 ) -> tuple[Sequence[Array], Sequence[Array]]:
     """Columns of the blocks, and of the combinations of knobs, such that candidates with equal values of all get the same verdicts
@@ -115,11 +115,11 @@ def _told_apart_by(
     named = {full_name(setting) for setting in backend.by_itself}.union(*(each.names for each in conditions))
     return (
         [
-            *effects_tell_apart(blocks, effects, criteria.facts, knobs.names),
+            *effect_columns(blocks, effects, criteria.facts, knobs.names),
             *distinguishing_values(conditions, criteria.known, blocks, knobs.names),
         ],
         [
-            *effects_tell_apart(knobs, effects, criteria.facts, blocks.names),
+            *effect_columns(knobs, effects, criteria.facts, blocks.names),
             *(knobs.values[name] for name in sorted(named & knobs.names)),
         ],
     )
@@ -130,7 +130,7 @@ def _refusals(criteria: SearchCriteria, table: Columns, weights: Array) -> tuple
     backend = criteria.constraints.backend
     refused = backend.refused(criteria.known, table)
     excluded = refused | backend.unrequested_convergence(criteria.known, table, criteria.constraints.open)
-    counts = {"asked": weights, "refused": weights[refused], "excluded": weights[excluded]}
+    counts = {"judged": weights, "refused": weights[refused], "excluded": weights[excluded]}
     example = {**criteria.known, **table.row(int(refused.argmax()))} if refused.any() else criteria.known
     return excluded, Refusals(**{name: int(column.sum()) for name, column in counts.items()}, example=example)
 

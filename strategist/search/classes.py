@@ -30,10 +30,10 @@ class Classes:
         return np.bincount(self.of, minlength=len(self.first))
 
 
-def classes_of(grid: Array, told_apart_by: Iterable[Array]) -> Classes:
-    """Rows of a class have the same ``grid``, and equal values of all the columns ``told_apart_by``."""
+def classes_of(grid: Array, columns: Iterable[Array]) -> Classes:
+    """Rows of a class have the same ``grid``, and equal values of all ``columns``."""
     number, numbers = grid.astype(np.int64), int(grid.max(initial=0)) + 1
-    for column in told_apart_by:
+    for column in columns:
         codes, kinds = _coded(column)
         if numbers * kinds > MAX_NUMBER:
             _, number = np.unique(number, return_inverse=True)
@@ -98,16 +98,14 @@ class CandidateClasses:
         return self.candidates.among(kept, self.blocks.of)
 
 
-def candidate_classes(
-    candidates: CandidateSet, blocks_told_apart_by: Sequence[Array], knobs_told_apart_by: Sequence[Array]
-) -> CandidateClasses:
+def candidate_classes(candidates: CandidateSet, block_columns: Sequence[Array], knob_columns: Sequence[Array]) -> CandidateClasses:
     """The classes of candidates whose blocks, and whose combinations of knobs, have equal values of these columns."""
     grid = np.repeat(np.arange(len(candidates.lengths)), candidates.lengths)
-    of_blocks = classes_of(candidates.blocks.grid, blocks_told_apart_by)
-    return CandidateClasses(candidates=candidates, blocks=of_blocks, knobs=classes_of(grid, knobs_told_apart_by))
+    of_blocks = classes_of(candidates.blocks.grid, block_columns)
+    return CandidateClasses(candidates=candidates, blocks=of_blocks, knobs=classes_of(grid, knob_columns))
 
 
-def effects_tell_apart(
+def effect_columns(
     table: Columns, effects: Sequence[tuple[Card, Policy, Effect]], facts: Facts, others: frozenset[str]
 ) -> Sequence[Array]:
     """Columns such that each effect acts on, and selects, both or none of two rows with equal values of them, whatever the names

@@ -58,7 +58,7 @@ def same_verdicts(request: Request, *, defaults: bool) -> bool:
         return defaults or allowed.candidates.rows == 0  # with defaults, a second pass follows
     judged, expected = next(allowed.candidates.tables()), table.take(verdict.allowed)
     same = [np.array_equal(judged.values[name], expected.values[name]) for name in table.names]
-    counts = (allowed.refusals.asked, allowed.refusals.refused, allowed.refusals.excluded)
+    counts = (allowed.refusals.judged, allowed.refusals.refused, allowed.refusals.excluded)
     return (
         all(same)
         and {(drop.card, drop.policy): drop.rows for drop in allowed.dropped} == drops
