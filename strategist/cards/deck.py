@@ -99,11 +99,16 @@ class Deck:
         return {}
 
     def cards_setting_only(
-        self, names: frozenset[str], kinds: tuple[EffectKind, ...], free: frozenset[str] = frozenset()
+        self,
+        names: frozenset[str],
+        kinds: tuple[EffectKind, ...],
+        free: frozenset[str] = frozenset(),
+        decided: tuple[frozenset[str], ...] = (),
     ) -> tuple[tuple[Card, tuple[PositionedEffect, ...]], ...]:
         """The cards with effects of these kinds all of whose settings, less those that are ``free``, are among the ``names`` and
-        are not computed for each candidate. Remembered: many tables have the same names."""
-        key = names, kinds, free
+        are not computed for each candidate; without effects of which ``decided`` has a set with all of the ``names`` that they
+        depend on. Remembered: many tables have the same names."""
+        key = names, kinds, free, decided
         if key not in self._effects_by_names:
             found = []
             for card_index, (card, effects) in enumerate(self.acting_cards):
@@ -113,7 +118,8 @@ class Deck:
                     if effect.kind in kinds
                 ]
                 reduced_effects = ((position, policy, effect.without(free)) for position, policy, effect in indexed_effects)
-                found.append((card, tuple(item for item in reduced_effects if item[2].sets_only(names))))
+                acting = (item for item in reduced_effects if item[2].sets_only(names))
+                found.append((card, tuple(item for item in acting if not _is_among(card, *item[1:], names, decided))))
             self._effects_by_names[key] = tuple(
                 (card, positioned_effects) for card, positioned_effects in found if positioned_effects
             )
@@ -208,6 +214,13 @@ def _shipped_items(folder: Path, texts: tuple[tuple[Path, str], ...]) -> tuple[C
     key = cache.key_of(cache.version(*PARSER_CODE), *names, *(text for _, text in texts))
     pairs = zip(cache.cached("cards", key, read), texts, strict=True)
     return tuple(deserialized(data, canonical_text, Document(str(path), text)) for (data, canonical_text), (path, text) in pairs)
+
+
+def _is_among(card: Card, policy: Policy, effect: Effect, names: frozenset[str], decided: Sequence[frozenset[str]]) -> bool:
+    """Whether one of the sets ``decided`` has all of the ``names`` on which an effect of a card depends."""
+    conditions = (*(condition.when for condition in card.preconditions), policy.when)
+    used = names & {setting.path for setting in effect.settings}.union(*(condition.names for condition in conditions if condition))
+    return any(used <= table for table in decided)
 
 
 def _digest(text: str) -> str:

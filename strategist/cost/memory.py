@@ -1,9 +1,11 @@
 """Device memory at the peak of a step, by part."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from strategist.cost.candidate_arrays import Floats, Parts, total
-from strategist.cost.memory_context import MemoryContext, local_parameters
+from strategist.cost.memory_context import MemoryContext, StateContext, local_parameters
 from strategist.cost.memory_timeline import TRANSIENT_PARTS, StageTimeline, instants, peak_memory
 from strategist.cost.model_states import Stage
 from strategist.cost.reserved_memory import cached_blocks, fragmentation
@@ -27,17 +29,18 @@ def device_memory(stage: Stage, context: MemoryContext, slack: float, factor: fl
 
     ``slack`` is the allocator's share of the first GiB of transient memory, ``factor`` a calibration of that memory.
     """
-    parameters, timeline = _states_and_timeline(stage, context)
+    states = held_states(stage, context)
+    timeline = _timeline(stage, context, states)
     peak = peak_memory(timeline, factor)
     reserved = {"allocator": fragmentation(timeline, peak, slack), "cache": cached_blocks(timeline, peak, slack)}
-    return {"parameters": parameters, "optimizer": timeline.optimizer, **peak, **reserved}
+    return {"parameters": states.parameters, "optimizer": states.optimizer, **peak, **reserved}
 
 
 def memory_instants(stage: Stage, context: MemoryContext, slack: float, factor: float) -> dict[str, Parts]:
     """Bytes by part at each candidate peak, by its name, in the order of a step; the largest is that of ``device_memory``."""
-    parameters, timeline = _states_and_timeline(stage, context)
-    zero = np.zeros_like(context.v.tp)
-    states = {"parameters": parameters, "optimizer": timeline.optimizer}
+    found = held_states(stage, context)
+    timeline, zero = _timeline(stage, context, found), np.zeros_like(context.v.tp)
+    states = {"parameters": found.parameters, "optimizer": found.optimizer}
     by_instant = {}
     for name, peak in instants(timeline, factor).items():
         parts = {part: peak.get(part, zero) for part in ("gradients", *TRANSIENT_PARTS)}
@@ -45,10 +48,11 @@ def memory_instants(stage: Stage, context: MemoryContext, slack: float, factor: 
     return by_instant
 
 
-def resident_states(stage: Stage, context: MemoryContext) -> Floats:
-    """Bytes of parameters and optimizer states that stay on the device throughout the step."""
-    parameters, timeline = _states_and_timeline(stage, context)
-    return parameters + timeline.optimizer
+def _timeline(stage: Stage, context: MemoryContext, states: "HeldStates") -> StageTimeline:
+    return StageTimeline(
+        stage=stage, context=context, gradients=states.gradients, first_gradients=states.first_gradients,
+        optimizer=states.optimizer,
+    )  # fmt: skip
 
 
 def needed_memory(parts: Parts) -> Floats:
@@ -56,9 +60,31 @@ def needed_memory(parts: Parts) -> Floats:
     return total({name: part for name, part in parts.items() if name != "cache"})
 
 
-def _states_and_timeline(stage: Stage, c: MemoryContext) -> tuple[Floats, StageTimeline]:
-    """Bytes of stored parameters, and a timeline with the gradients and optimizer states that stay on the device between passes of
-    layers.
+@dataclass(frozen=True, kw_only=True)
+class HeldStates:
+    """Bytes of model states that stay on the device between passes of layers.
+
+    first_gradients: those when the first of a rank's stages that run one by one begins its backward pass, or ``gradients``.
+    """
+
+    parameters: Floats
+    optimizer: Floats
+    gradients: Floats
+    first_gradients: Floats
+
+    @property
+    def resident(self) -> Floats:
+        """Parameters and optimizer states, which stay throughout the step."""
+        return self.parameters + self.optimizer
+
+    @property
+    def least(self) -> Floats:
+        """All states: the optimizer step holds them, so that no peak is smaller."""
+        return self.resident + self.gradients
+
+
+def held_states(stage: Stage, c: StateContext) -> HeldStates:
+    """Model states on a device of a stage.
 
     Gradients are those of all stages, and separately those present when the first of stages that run one by one begins its backward
     pass: the last stage has its own gradients unsharded, in addition to shards of the others.
@@ -92,15 +118,13 @@ def _states_and_timeline(stage: Stage, c: MemoryContext) -> tuple[Floats, StageT
     )  # several micro-batches are accumulated first
     gradients = np.where(updated_in_backward, gradients / np.maximum(stage.layers, 1.0), gradients)
     gradients = gradients + np.where(v.low_rank_hook, local.stage * 4.0, 0.0)  # error feedback of PowerSGD
-    timeline = StageTimeline(
-        stage=stage,
-        context=c,
+    masters_away = v.offload_optimizer & (traits.parameters == "copies") & (c.compute_bytes < per.stored)
+    return HeldStates(
+        parameters=np.where(on_host | masters_away, 0.0, stored + adapters),
+        optimizer=np.where(on_host | v.offload_optimizer, 0.0, trained * per.optimizer),
         gradients=gradients,
         first_gradients=np.where(sequential, at_first_stage, gradients),
-        optimizer=np.where(on_host | v.offload_optimizer, 0.0, trained * per.optimizer),
     )
-    masters_away = v.offload_optimizer & (traits.parameters == "copies") & (c.compute_bytes < per.stored)
-    return np.where(on_host | masters_away, 0.0, stored + adapters), timeline
 
 
 def communicator_memory(columns: Columns) -> Floats:

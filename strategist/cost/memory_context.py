@@ -18,20 +18,13 @@ from strategist.cost.model_states import Stage, StateBytes, state_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryContext:
-    """Inputs of the memory model that all stages share.
-
-    per: bytes per parameter.
-    layer: activations of one decoder layer, of one micro-batch on one rank.
-    loss: memory of the last norm, the projection and the loss.
-    """
+class StateContext:
+    """Inputs of the memory of model states that all stages share; ``per``: bytes per parameter."""
 
     model: ModelShape
     workload: Workload
     stack: Stack
     per: StateBytes
-    layer: LayerActivations
-    loss: LossMemory
     v: View
 
     @property
@@ -54,6 +47,23 @@ class MemoryContext:
         v = self.v
         unsharded: Mask = ~(v.reshard | v.reshard_subgroup | v.streamed | v.offload_all)
         return unsharded if self.per.frozen and self.traits.parameters == "copies" else np.zeros_like(unsharded)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryContext(StateContext):
+    """Inputs of the memory model that all stages share.
+
+    layer: activations of one decoder layer, of one micro-batch on one rank.
+    loss: memory of the last norm, the projection and the loss.
+    """
+
+    layer: LayerActivations
+    loss: LossMemory
+
+
+def state_context(model: ModelShape, workload: Workload, stack: Stack, v: View) -> StateContext:
+    """The context of the model states of a table of candidates."""
+    return StateContext(model=model, workload=workload, stack=stack, per=state_bytes(model, workload, stack), v=v)
 
 
 def memory_context(model: ModelShape, workload: Workload, stack: Stack, work: Work, v: View) -> MemoryContext:
@@ -81,7 +91,7 @@ class LocalParameters:
     stage: Floats
 
 
-def local_parameters(stage: Stage, c: MemoryContext) -> LocalParameters:
+def local_parameters(stage: Stage, c: StateContext) -> LocalParameters:
     """Parameters on one rank: sharded by tp and the FSDP group; gathered layers by tp alone. A streamed head is never split."""
     v, layer = c.v, stage.gathered_layer(c.v)
     root = stage.ends / v.tp

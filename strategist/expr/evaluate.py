@@ -5,7 +5,7 @@ is missing or a divisor is zero. On columns ``*`` is computed in float64, exact 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,9 @@ _COLUMN: dict[str, Callable[..., Any]] = _SCALAR | {
     "*": lambda a, b: np.multiply(a, b, dtype=np.float64), "ceil": np.ceil, "floor": np.floor, "sqrt": np.sqrt,
     "min": lambda *all_: _fold(np.minimum, all_), "max": lambda *all_: _fold(np.maximum, all_),
 }  # fmt: skip
+_CONDITIONS = frozenset(("and", "or", "not", "in", "==", "!=", "<", "<=", ">", ">=", "divides"))
+"""Operators whose result is true, false or unknown."""
+
 _DIVISOR = {"/": 1, "//": 1, "%": 1, "divides": 0}
 """Index of the operand that must not be zero."""
 
@@ -62,6 +65,28 @@ def truth(expression: Expression, facts: Facts, columns: Columns) -> bool | Mask
 def mask(expression: Expression, facts: Facts, columns: Columns) -> Mask:
     """Mask of the candidates for which the expression is true, not unknown."""
     return np.broadcast_to(np.asarray(truth(expression, facts, columns), dtype=np.bool_), (columns.rows,))
+
+
+def distinguishing_values(
+    expressions: Iterable[Expression], facts: Facts, columns: Columns, others: frozenset[str]
+) -> list[NDArray[Any]]:
+    """Values of the largest parts of all expressions that depend on the table, but not on the names ``others``, which it lacks.
+    Rows with equal values of all get equal results of the expressions, whatever ``others`` are.
+    """
+    evaluator = _Evaluator(facts, columns)
+    known_parts = (part for each in expressions for part in _parts_without(each.tree, others))
+    with np.errstate(all="ignore"):
+        values = [evaluator.distinguishing_value(part) for part in known_parts if evaluator.variation_level(part)]
+    return [value for value in values if isinstance(value, np.ndarray)]
+
+
+def _parts_without(node: Node, others: frozenset[str]) -> Iterator[Node]:
+    """The largest parts of an expression without these names."""
+    if others.isdisjoint(node.names):
+        yield node
+    elif isinstance(node, Operation):
+        for part in node.operands:
+            yield from _parts_without(part, others)
 
 
 def _scalar(node: Node, facts: Facts) -> Any:
@@ -161,6 +186,13 @@ class _Evaluator:
     def aligned(self, node: Node, part: Node, value: Any) -> Any:
         """Value of an operand, expanded to the level of its operation."""
         return self.expand_runs(value) if self.variation_level(node) == ROW and self.variation_level(part) == RUN else value
+
+    def distinguishing_value(self, node: Node) -> Any:
+        """The value of a number; of a condition whether it is true, false or unknown, as one number."""
+        if isinstance(node, Operation) and node.operator in _CONDITIONS:
+            is_true, is_false = self.masks(node)
+            return np.subtract(is_true, is_false, dtype=np.int8)
+        return self.numeric_value(node)
 
     def masks(self, node: Node) -> tuple[Any, Any]:
         if not self.variation_level(node):

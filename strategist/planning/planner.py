@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from math import inf
 
@@ -43,7 +42,7 @@ from strategist.rules.policy_evaluation import reasons
 from strategist.search.downsampling import best_distinct
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.needed_candidates import NEAR_TIE, objective_cost
-from strategist.search.rank import Ranking, candidate
+from strategist.search.rank import ALL_TIMED, Places, Ranking, candidate
 from strategist.search.simulated_reranking import SEARCHED_PLACES
 
 
@@ -136,8 +135,9 @@ def _best_variant(
     if situation.request.objective == "energy" and situation.cluster.device.power_watts is None:
         law = f"the power limit of a {situation.cluster.device.name} is unknown"
         raise InputError("--objective energy", law, "add power_watts to the device in a cluster file")
-    rank = partial(ranking_of, deck=deck, calibration=calibration, spaces=spaces, first=SEARCHED_PLACES, kinds=kinds)
-    return max(((variant, rank(variant)) for variant in variants(situation)), key=lambda found: _throughput(*found))
+    places = Places(first=SEARCHED_PLACES, kinds=kinds)
+    rankings = ((variant, ranking_of(variant, deck, calibration, spaces, places)) for variant in variants(situation))
+    return max(rankings, key=lambda found: _throughput(*found))
 
 
 def _tokens_per_cost(situation: Situation, ranking: Ranking) -> float:
@@ -174,7 +174,7 @@ def ranked(
     their Pareto front.
     """
     first = None if limit is None or len(objectives) > 1 else max(limit, SEARCHED_PLACES)
-    ranking = ranking_of(situation, deck, calibration, Spaces(), all_timed=first is None, first=first)
+    ranking = ranking_of(situation, deck, calibration, Spaces(), Places(all_timed=first is None, first=first))
     rows = ranking.order[:limit]
     if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
         from strategist.search.pareto_front import spread_over_front  # only studies ask for a front
@@ -186,7 +186,7 @@ def ranked(
 
 def enumerated(situation: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
     """All candidates in order, the first places decided by simulation; candidates that do not fit have a step time, too."""
-    return ranking_of(situation, deck, calibration, Spaces(), all_timed=True)
+    return ranking_of(situation, deck, calibration, Spaces(), ALL_TIMED)
 
 
 def resolve_candidate(
@@ -393,7 +393,7 @@ def _best(
 ) -> Plan | None:
     """The best plan with a step ``within_seconds``; None if nothing fits or it is slower than ``min_tokens_per_second``."""
     try:
-        ranking = ranking_of(situation, deck, calibration, spaces, first=SEARCHED_PLACES, within_seconds=within_seconds)
+        ranking = ranking_of(situation, deck, calibration, spaces, Places(first=SEARCHED_PLACES, within_seconds=within_seconds))
         fast_enough = len(ranking.order) and _throughput(situation, ranking) >= min_tokens_per_second
         return best_of(situation, ranking, deck, calibration) if fast_enough else None
     except InputError:  # no legal candidate on this size: the next one may have some

@@ -1,7 +1,6 @@
 """Rankings of a request: search space, cards, prices, and simulation of the first places."""
 
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any
 
 from strategist.cards.deck import Deck
@@ -23,7 +22,8 @@ from strategist.rules.policy_evaluation import Rejection
 from strategist.search.blocks import Grids, Space
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.options import forced_options, with_options
-from strategist.search.rank import Ranking, candidate, rank
+from strategist.search.pricing import Pricing
+from strategist.search.rank import ALL_COUNTED, Places, Ranking, candidate, rank
 from strategist.search.simulated_reranking import reranked
 from strategist.search.space import layout_blocks, space
 from strategist.search.space_constraints import SpaceConstraints
@@ -70,54 +70,19 @@ class Spaces:
 
 
 def ranking_of(
-    situation: Situation,
-    deck: Deck,
-    calibration: Calibration | None,
-    spaces: Spaces,
-    *,
-    all_timed: bool = False,
-    first: int | None = None,
-    kinds: int = 0,
-    within_seconds: float = inf,
+    situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, places: Places = ALL_COUNTED
 ) -> Ranking:
-    """All candidates in order, the first places decided by simulation.
-
-    Args:
-        all_timed: whether candidates that do not fit get a step time.
-        kinds: if given, all candidates are counted; of many, the table holds those of the ``first`` places and the best of each of
-            the first ``kinds`` groups of similar candidates.
-        first, within_seconds: otherwise, if only the ``first`` places with a step ``within_seconds`` matter, large tables hold
-            only these.
-    """
+    """The candidates in order, the first places decided by simulation."""
     request, constraints = situation.request, constraints_of(situation.request)
-    key = (
-        situation.model,
-        situation.cluster,
-        request.workload,
-        constraints.of_settings(),
-        request.objective,
-        request.confidence,
-        all_timed,
-        first,
-        kinds,
-        within_seconds,
-    )
+    settings = constraints.of_settings()
+    key = (situation.model, situation.cluster, request.workload, settings, request.objective, request.confidence, places)
     if spaces.last is None or spaces.last[0] != key:
         spaces.last = None  # one is enough to hold
-        spaces.last = key, _new_ranking(situation, deck, calibration, spaces, all_timed, first, kinds, within_seconds)
+        spaces.last = key, _new_ranking(situation, deck, calibration, spaces, places)
     return spaces.last[1]
 
 
-def _new_ranking(
-    situation: Situation,
-    deck: Deck,
-    calibration: Calibration | None,
-    spaces: Spaces,
-    all_timed: bool,
-    first: int | None,
-    kinds: int,
-    within_seconds: float,
-) -> Ranking:
+def _new_ranking(situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, places: Places) -> Ranking:
     request, model, cluster = situation.request, situation.model, situation.cluster
     constraints, stack = constraints_of(request), stack_of(situation.request.backend)
     known = factors(calibration, cluster, stack)
@@ -126,21 +91,17 @@ def _new_ranking(
     default_candidate = with_settings(DEFAULT_CANDIDATE, {name.partition(".")[2]: value for name, value in backend_options.items()})
     if refusals := constraints.backend.refusals(default_candidate, model, request.workload, facts):
         raise InputError(f"--backend {request.backend}", refusals[0], "change the request, or plan without --backend")
+    pricing = Pricing(model=model, cluster=cluster, workload=request.workload, calibration=known, stack=stack or NATIVE)
     ranking = rank(
-        model, cluster, request.workload,
-        constraints=constraints, deck=deck, facts=facts,
-        calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(situation, constraints),
-        stack=stack or NATIVE, all_timed=all_timed, first=first, kinds=kinds, within_seconds=within_seconds,
+        pricing, spaces.of(situation, constraints), constraints=constraints, deck=deck,
+        objective=request.objective, confidence=request.confidence, places=places,
     )  # fmt: skip
 
     def weighted(row: int) -> bool:
         chosen = with_resolved(situation, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, ("pp_split",))
         return chosen.options.pp_split == "weighted"
 
-    return reranked(
-        ranking, model, cluster, request.workload,
-        calibration=known, objective=request.objective, count=SIMULATED_PLACES, weighted=weighted, stack=stack or NATIVE,
-    )  # fmt: skip
+    return reranked(ranking, pricing, objective=request.objective, count=SIMULATED_PLACES, weighted=weighted)
 
 
 def constraints_of(request: Request) -> SpaceConstraints:

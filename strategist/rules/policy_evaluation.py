@@ -1,6 +1,6 @@
 """Evaluates policies over candidates: allowed candidates, rejections by policy, preferences and reasons."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategist.cards.card import LAWS, Card, Effect, EffectKind, Phase, Policy, Risk, Setting
-from strategist.cards.deck import Deck
+from strategist.cards.deck import Deck, PositionedEffect
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Reason
 from strategist.expr.columns import Columns
@@ -34,10 +34,12 @@ Number = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """Result of a deck's laws and defaults on a table: the mask of allowed rows, rejections by policy, and the defaults that were
-    skipped because they would have left no row.
+    """Result of a deck's laws, and of its ``defaults`` if these were applied, on a table with the columns ``names``: the mask of
+    allowed rows, rejections by policy, and the defaults that were skipped because they would have left no row.
     """
 
+    names: frozenset[str]
+    defaults: bool
     allowed: Mask
     dropped: tuple[Rejection, ...]
     gave_way: frozenset[Number]
@@ -134,6 +136,7 @@ def judge(
     *,
     among: Mask | None = None,
     defaults: bool = True,
+    earlier: Sequence[Judgement] = (),
 ) -> Judgement:
     """Applies the plan-phase policies that drop candidates. Without ``defaults``, only laws are applied.
 
@@ -143,39 +146,61 @@ def judge(
         fixed: settings, bare or in full, to which defaults do not apply: fixed or allowed by the user.
         weights: number of candidates that each row stands for; None for 1.
         among: mask of the rows to consider; None for all.
+        earlier: judgements of tables with some of the columns, to which all rows keep: what these decided is not evaluated again.
     """
     among = np.ones(columns.rows, dtype=np.bool_) if among is None else among
+    laws, defaulting = _laws_and_defaults(deck, facts, fixed, earlier)
     tally, parts = _Tally(), []
     for place, part in columns.parts(PART_ROWS):
         alive = _AllowedRows(part, None if weights is None else weights[place], among[place])
-        for rule in _rules(deck, facts, alive, LAWS):
+        for rule in laws.that_apply(alive):
             tally.add(rule, alive.keep(_kept(rule, facts, alive.columns)))
         if part is not columns:
             alive.refresh()
         parts.append(alive)
-    masks, by_defaults, gave_way = [alive.mask() for alive in parts], _Tally(), frozenset[Number]()
+    masks, by_defaults = [alive.mask() for alive in parts], _Tally()
+    gave_way = frozenset[Number]().union(*(judgement.gave_way for judgement in earlier))
     if defaults:
-        free = frozenset(name.name for name in map(setting_named, fixed) if name)
-        masks, by_defaults, gave_way = _with_defaults(deck, facts, parts, free)
-    return Judgement(allowed=np.concatenate(masks), dropped=(*tally.drops, *by_defaults.drops), gave_way=gave_way)
+        masks, by_defaults, gave_way = _with_defaults(defaulting, parts, gave_way)
+    return Judgement(
+        names=columns.names, defaults=defaults,
+        allowed=np.concatenate(masks), dropped=(*tally.drops, *by_defaults.drops), gave_way=gave_way,
+    )  # fmt: skip
+
+
+def undecided(
+    deck: Deck, names: frozenset[str], fixed: frozenset[str], earlier: Sequence[Judgement], *, defaults: bool
+) -> Iterator[tuple[Card, Policy, Effect]]:
+    """The effects that :func:`judge` evaluates on tables with columns of these names."""
+    for rules in _laws_and_defaults(deck, {}, fixed, earlier)[: 1 + defaults]:
+        for card, placed in rules.cards(names):
+            yield from ((card, policy, effect) for _, policy, effect in placed)
+
+
+def _laws_and_defaults(deck: Deck, facts: Facts, fixed: frozenset[str], earlier: Sequence[Judgement]) -> tuple["_Rules", "_Rules"]:
+    """The laws, and the defaults of settings that are not ``fixed``, that no ``earlier`` judgement decided."""
+    free = frozenset(name.name for name in map(setting_named, fixed) if name)
+    by_laws = tuple(judgement.names for judgement in earlier)
+    by_defaults = tuple(judgement.names for judgement in earlier if judgement.defaults)
+    return _Rules(deck, facts, LAWS, decided=by_laws), _Rules(deck, facts, (EffectKind.SET,), free=free, decided=by_defaults)
 
 
 def _with_defaults(
-    deck: Deck, facts: Facts, parts: Sequence[_AllowedRows], free: frozenset[str]
+    rules: "_Rules", parts: Sequence[_AllowedRows], gave_way: frozenset[Number]
 ) -> tuple[list[Mask], _Tally, frozenset[Number]]:
     """Mask of each part of a table after the defaults, their rejections, and the defaults that were skipped.
 
     Whether a default leaves no row of a table is known only after all parts are processed; the parts are then processed again
     without it.
     """
-    giving_way: set[Number] = set()
+    giving_way = set(gave_way)
     while True:
         tally, masks, after = _Tally(), [], []
         for part in parts:
             alive = copy(part)
             if len(parts) > 1:
                 alive.refresh()
-            after.append(_keep_defaults(deck, facts, alive, free, giving_way, tally, is_whole=len(parts) == 1))
+            after.append(_keep_defaults(rules, alive, giving_way, tally, is_whole=len(parts) == 1))
             masks.append(alive.mask())
         number = _first_emptying_rule([part.any for part in parts], after)
         if number is None:
@@ -184,73 +209,23 @@ def _with_defaults(
 
 
 def _keep_defaults(
-    deck: Deck, facts: Facts, alive: _AllowedRows, free: frozenset[str], giving_way: set[Number], tally: _Tally, *, is_whole: bool
+    rules: "_Rules", alive: _AllowedRows, giving_way: set[Number], tally: _Tally, *, is_whole: bool
 ) -> dict[Number, bool]:
     """Applies the defaults that are not ``giving_way`` to one part of a table, and returns whether rows remain after each rule.
 
     If the part ``is_whole``, the whole table, defaults that would leave no row are added to ``giving_way`` at once.
     """
     left = {}
-    for rule in _rules(deck, facts, alive, (EffectKind.SET,), free):
-        kept = _kept(rule, facts, alive.columns)
+    for rule in rules.that_apply(alive):
+        if rule.number in giving_way:
+            continue
+        kept = _kept(rule, rules.facts, alive.columns)
         if is_whole and alive.any and not np.any(alive.allowed & kept):
             giving_way.add(rule.number)
-        if rule.number not in giving_way:
+        else:
             tally.add(rule, alive.keep(kept))
             left[rule.number] = alive.any
     return left
-
-
-class JudgedParts:
-    """The allowed rows of consecutive tables, judged as one table like by :func:`judge`; each is made, judged and left in turn.
-
-    After an iteration ``dropped`` and ``gave_way`` are as in a Judgement.
-
-    Args:
-        parts: returns the tables anew, with the masks of the rows to consider.
-        gave_way: defaults that are known to leave no row.
-    """
-
-    def __init__(
-        self,
-        deck: Deck,
-        facts: Facts,
-        parts: Callable[[], Iterator[tuple[Columns, Mask]]],
-        fixed: frozenset[str],
-        gave_way: frozenset[Number],
-        *,
-        defaults: bool,
-    ) -> None:
-        self._deck, self._facts, self._parts, self._defaults = deck, facts, parts, defaults
-        self._free = frozenset(name.name for name in map(setting_named, fixed) if name)
-        self.gave_way, self.dropped = gave_way, tuple[Rejection, ...]()
-
-    def __iter__(self) -> Iterator[Columns]:
-        """A default that leaves no row of any table gives way, and all are judged again; until then there are only empty ones."""
-        giving_way = set(self.gave_way)
-        while True:
-            tally, by_defaults, before, after = _Tally(), _Tally(), [], []
-            parts = self._parts()
-            part, following = next(parts, None), next(parts, None)
-            is_whole = following is None
-            while part is not None:
-                alive = _AllowedRows(part[0], None, part[1])
-                for rule in _rules(self._deck, self._facts, alive, LAWS):
-                    tally.add(rule, alive.keep(_kept(rule, self._facts, alive.columns)))
-                before.append(alive.any)
-                if self._defaults:
-                    if not is_whole:
-                        alive.refresh()
-                    after.append(
-                        _keep_defaults(self._deck, self._facts, alive, self._free, giving_way, by_defaults, is_whole=is_whole)
-                    )
-                yield alive.columns.take(alive.allowed)
-                part, following = following, next(parts, None)
-            number = _first_emptying_rule(before, after) if self._defaults else None
-            if number is None:
-                break
-            giving_way.add(number)
-        self.gave_way, self.dropped = frozenset(giving_way), (*tally.drops, *by_defaults.drops)
 
 
 def _first_emptying_rule(before: Sequence[bool], after: Sequence[Mapping[Number, bool]]) -> Number | None:
@@ -267,15 +242,29 @@ def _first_emptying_rule(before: Sequence[bool], after: Sequence[Mapping[Number,
     return None
 
 
-def _rules(
-    deck: Deck, facts: Facts, alive: _AllowedRows, kinds: tuple[EffectKind, ...], free: frozenset[str] = frozenset()
-) -> Iterator[_Rule]:
-    """Effects of these kinds that apply to the table, without settings in ``free``."""
-    for card, placed in deck.cards_setting_only(alive.columns.names, kinds, free):
-        alive.shrink()
-        where = holds(card, facts, alive.columns)
-        if where is not False:
-            yield from (_Rule(number, card, policy, effect, where) for number, policy, effect in placed)
+@dataclass(frozen=True)
+class _Rules:
+    """Effects of these kinds, without settings that are ``free``; effects that a table with columns ``decided`` decides are left
+    out.
+    """
+
+    deck: Deck
+    facts: Facts
+    kinds: tuple[EffectKind, ...]
+    free: frozenset[str] = frozenset()
+    decided: tuple[frozenset[str], ...] = ()
+
+    def cards(self, names: frozenset[str]) -> tuple[tuple[Card, tuple[PositionedEffect, ...]], ...]:
+        """The effects on tables with columns of these names, by card."""
+        return self.deck.cards_setting_only(names, self.kinds, self.free, self.decided)
+
+    def that_apply(self, alive: _AllowedRows) -> Iterator[_Rule]:
+        """The effects that apply to a table."""
+        for card, placed in self.cards(alive.columns.names):
+            alive.shrink()
+            where = holds(card, self.facts, alive.columns)
+            if where is not False:
+                yield from (_Rule(number, card, policy, effect, where) for number, policy, effect in placed)
 
 
 def _kept(rule: _Rule, facts: Facts, columns: Columns) -> Where:
@@ -296,7 +285,7 @@ def preferences(deck: Deck, facts: Facts, columns: Columns) -> NDArray[np.float6
     """
     score = np.zeros(columns.rows, dtype=np.float64)
     everything = _AllowedRows(columns, None, np.ones(columns.rows, dtype=np.bool_))
-    for rule in _rules(deck, facts, everything, (EffectKind.PREFER,)):
+    for rule in _Rules(deck, facts, (EffectKind.PREFER,)).that_apply(everything):
         acting = acts(rule.policy, facts, columns)
         met = np.logical_and(acting, selects(rule.effect, columns))
         concerned = rule.where & acting if rule.effect.settings else rule.where

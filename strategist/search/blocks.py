@@ -31,8 +31,8 @@ Grids = dict[int, Grid]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Space:
-    """Candidates in a fixed order, as blocks: candidates of one layout and micro-batch.
+class Blocks:
+    """Layouts with a micro-batch each, in a fixed order.
 
     counts: values of ``BLOCK_COLUMNS``: columns x blocks.
     grid: number of each block's grid, whose combinations of knobs are the block's candidates.
@@ -40,10 +40,25 @@ class Space:
 
     counts: Array
     grid: Array
-    grids: tuple[Grid, ...]
 
     def __len__(self) -> int:
         return len(self.grid)
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """The columns with one value per block."""
+        return dict(zip(BLOCK_COLUMNS, self.counts, strict=True))
+
+    def among(self, kept: Array) -> "Blocks":
+        """Some of the blocks, by index or by boolean mask."""
+        return Blocks(counts=np.ascontiguousarray(self.counts[:, kept]), grid=self.grid[kept])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space(Blocks):
+    """Candidates in a fixed order, as blocks with the grids of all."""
+
+    grids: tuple[Grid, ...]
 
     @cached_property
     def rows(self) -> Array:
@@ -55,17 +70,12 @@ class Space:
         """Number of all candidates."""
         return int(self.rows.sum())
 
-    @property
-    def columns(self) -> dict[str, Array]:
-        """The columns with one value per block."""
-        return dict(zip(BLOCK_COLUMNS, self.counts, strict=True))
-
     def take(self, kept: Array) -> "Space":
         """Some of the blocks, by index or by boolean mask, with the grids that these have."""
-        counts, grid = self.counts[:, kept], self.grid[kept]
-        used = np.bincount(grid, minlength=len(self.grids)) > 0
+        blocks = self.among(kept)
+        used = np.bincount(blocks.grid, minlength=len(self.grids)) > 0
         grids = tuple(self.grids[number] for number in np.flatnonzero(used))
-        return Space(counts=np.ascontiguousarray(counts), grid=(np.cumsum(used) - 1)[grid], grids=grids)
+        return Space(counts=blocks.counts, grid=(np.cumsum(used) - 1)[blocks.grid], grids=grids)
 
 
 def grid_rows(grid: Mapping[str, Array]) -> int:

@@ -1,18 +1,21 @@
 """Tables of a space: one of its blocks, one of their combinations of knobs, and one of all candidates."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from strategist.contract.knobs import CHOICES
 from strategist.contract.settings import AXIS_ORDER, SETTING_CHOICES, full_name
-from strategist.expr.columns import CANDIDATE_NAMES, Array, Columns, Gathered
-from strategist.search.blocks import Space, grid_rows
+from strategist.expr.columns import CANDIDATE_NAMES, Array, Columns, Gathered, sources_of
+from strategist.search.blocks import Blocks, Space, grid_rows
 
 _CATEGORIES = {full_name(name): SETTING_CHOICES[name] for name in (AXIS_ORDER, *CHOICES)}
 
 
-def block_table(blocks: Space) -> Columns:
+def block_table(blocks: Blocks) -> Columns:
     """One row per block, with the columns shared by all its candidates, so that cards' conditions on these are evaluated once
     per block.
     """
@@ -48,42 +51,82 @@ KnobRows = Sequence[Array]
 """Row numbers of the remaining combinations in the table of knobs, by number of the grid."""
 
 
-def knob_table(grids: Sequence[Mapping[str, Array]]) -> tuple[Columns, KnobRows]:
-    """Table of the combinations of all grids, with the columns that do not depend on the layout; then the rows of each grid in
-    it.
+@dataclass(frozen=True, kw_only=True)
+class CandidateSet:
+    """Candidates: blocks, each with the combinations of knobs of its grid.
+
+    knobs: the combinations of all grids, with the columns that do not depend on the layout.
+    knob_rows: by grid, the row numbers of its combinations; no row is in two grids.
     """
-    grid_ends = np.cumsum(list(map(grid_rows, grids)))
-    return Columns(values=_JoinedGrids(grids), categories=_CATEGORIES), np.split(np.arange(sum(grid_ends[-1:])), grid_ends[:-1])
+
+    blocks: Blocks
+    knobs: Columns
+    knob_rows: KnobRows
+
+    @cached_property
+    def lengths(self) -> Array:
+        """Number of combinations of each grid."""
+        return np.array(list(map(len, self.knob_rows)), dtype=np.int64)
+
+    @property
+    def rows(self) -> int:
+        """Number of candidates."""
+        return int(self.lengths[self.blocks.grid].sum())
+
+    def among(self, knob_rows: KnobRows, grid: Array) -> "CandidateSet":
+        """The blocks with other grids, whose combinations are ``knob_rows``, without blocks whose grid has none."""
+        knobs, ends = self.knobs.take(np.concatenate([*knob_rows, _NONE])), np.cumsum(list(map(len, knob_rows)))
+        found = CandidateSet(blocks=self.blocks, knobs=knobs, knob_rows=_split(ends))
+        kept = found.lengths[grid] > 0
+        blocks = Blocks(counts=self.blocks.counts, grid=grid).among(kept)
+        return replace(found, blocks=blocks)
+
+    def tables(self, max_rows: int = sys.maxsize, among: Array | None = None) -> Iterator[Columns]:
+        """Tables of the candidates of all blocks, or of those ``among`` them (their indices, ascending); one run of rows per block.
+        Consecutive tables have at most ``max_rows`` rows, or are one block; all are gathered from the same sources. Without a block
+        there is one empty table.
+        """
+        among = np.arange(len(self.blocks)) if among is None else among
+        grid = self.blocks.grid[among]
+        rows, first_rows = self.lengths[grid], (np.cumsum(self.lengths) - self.lengths)[grid]
+        ends, runs = np.cumsum(rows), self.blocks.columns
+        all_knob_rows = np.concatenate([*self.knob_rows, _NONE]).astype(np.int32)
+        first = begin = 0
+        while first < len(among) or not first:
+            last = max(int(np.searchsorted(ends - begin, max_rows, side="right")), first + 1)
+            part_rows, part_blocks = rows[first:last], among[first:last]
+            starts = np.cumsum(part_rows) - part_rows
+            knob_indices = np.repeat(first_rows[first:last] - starts, part_rows) + np.arange(part_rows.sum())
+            places = np.repeat(part_blocks.astype(np.int32), part_rows)
+            yield Columns(
+                values=Gathered([(runs, places), (self.knobs.values, all_knob_rows[knob_indices])]),
+                categories=_CATEGORIES,
+                runs=Gathered([(runs, part_blocks)]),
+                run_rows=part_rows,
+            )
+            first, begin = last, begin + int(part_rows.sum())
 
 
-def candidate_table(blocks: Space) -> Columns:
-    """Table of all candidates of the blocks. A column is gathered when it is first read."""
-    return next(table_parts(blocks, *knob_table(blocks.grids), np.arange(len(blocks)), blocks.candidates))
+_NONE = np.zeros(0, dtype=np.int64)
 
 
-def table_parts(blocks: Space, knobs: Columns, knob_rows: KnobRows, among: Array, max_rows: int) -> Iterator[Columns]:
-    """Tables of the candidates of some blocks, restricted to the combinations of knobs that are ``knob_rows``; one run of rows per
-    block. Consecutive tables have at most ``max_rows`` rows, or are one block; all are gathered from the same sources.
+def _split(ends: Array) -> KnobRows:
+    """Consecutive row numbers, by grid."""
+    return np.split(np.arange(sum(ends[-1:])), ends[:-1])
 
-    Args:
-        among: indices of the blocks, ascending. Without any there is one empty table.
-    """
-    lengths = np.array(list(map(len, knob_rows)), dtype=np.int64)
-    grid = blocks.grid[among]
-    rows, first_rows = lengths[grid], (np.cumsum(lengths) - lengths)[grid]
-    ends, runs = np.cumsum(rows), blocks.columns
-    all_knob_rows = np.concatenate([*knob_rows, np.zeros(0, dtype=np.int64)]).astype(np.int32)
-    first = begin = 0
-    while first < len(among) or not first:
-        last = max(int(np.searchsorted(ends, begin + max_rows, side="right")), first + 1)
-        part_rows, part_blocks = rows[first:last], among[first:last]
-        starts = np.cumsum(part_rows) - part_rows
-        knob_indices = np.repeat(first_rows[first:last] - starts, part_rows) + np.arange(part_rows.sum())
-        places = np.repeat(part_blocks.astype(np.int32), part_rows)
-        yield Columns(
-            values=Gathered([(runs, places), (knobs.values, all_knob_rows[knob_indices])]),
-            categories=_CATEGORIES,
-            runs=Gathered([(runs, part_blocks)]),
-            run_rows=part_rows,
-        )
-        first, begin = last, begin + int(part_rows.sum())
+
+def candidate_set(space: Space) -> CandidateSet:
+    """All candidates of a space."""
+    ends = np.cumsum(list(map(grid_rows, space.grids)))
+    knobs = Columns(values=_JoinedGrids(space.grids), categories=_CATEGORIES)
+    return CandidateSet(blocks=space, knobs=knobs, knob_rows=_split(ends))
+
+
+def candidate_table(space: Space) -> Columns:
+    """Table of all candidates of a space. A column is gathered when it is first read."""
+    return next(candidate_set(space).tables())
+
+
+def knob_indices(table: Columns) -> Array:
+    """Of each candidate of a table of a set, the row in the set's table of knobs."""
+    return sources_of(table)[1][1]

@@ -1,170 +1,141 @@
-"""Card filter: applies cards and the back end's limits to a space: to blocks first, then to combinations of knobs, then to
-candidates.
+"""Card filter: applies cards and the back end's limits to a space: to blocks first, then to combinations of knobs, then to one
+candidate for each class of both.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property, partial
 
 import numpy as np
 
+from strategist.cards.card import Card, Effect, Policy
 from strategist.cards.deck import Deck
-from strategist.cost.lower_bounds import LowerBounds
+from strategist.contract.settings import full_name
 from strategist.errors import InputError
-from strategist.expr.columns import Columns
-from strategist.expr.evaluate import Facts, Mask
-from strategist.rules.policy_evaluation import PART_ROWS, JudgedParts, Judgement, Number, Rejection, judge
-from strategist.search.blocks import Space
-from strategist.search.candidate_tables import KnobRows, block_table, knob_table, table_parts
+from strategist.expr.columns import Array, Columns
+from strategist.expr.evaluate import Facts, Mask, distinguishing_values
+from strategist.rules.backend import Backend
+from strategist.rules.policy_evaluation import Rejection, judge, undecided
+from strategist.search.blocks import BLOCK_COLUMNS, Space
+from strategist.search.candidate_tables import CandidateSet, block_table, candidate_set
+from strategist.search.classes import candidate_classes, effect_columns
 from strategist.search.options import forced_options
-from strategist.search.pruning import Families, Limits, families
 from strategist.search.space_constraints import SpaceConstraints
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchCriteria:
-    """Criteria by which candidates are judged.
-
-    constraints: what restricts the space.
-    limits: time and memory that a candidate must keep to.
-    lower_bounds: memory and time bounds of a table of families; None if the nodes of the cluster differ.
-    """
+    """Criteria by which candidates are judged: cards, the facts of the situation, and what restricts the space."""
 
     deck: Deck
     facts: Facts
     constraints: SpaceConstraints
-    limits: Limits
-    lower_bounds: Callable[[Columns], LowerBounds] | None
+
+    @cached_property
+    def known(self) -> Facts:
+        """The facts, with options that have a single possible value."""
+        return {**self.facts, **forced_options(self.constraints)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Narrowed:
-    """Blocks, and combinations of knobs, that remain after the cards were applied to each of the two separately.
+class Refusals:
+    """Candidates that a back end does not run.
 
-    gave_way: defaults that were skipped, because no block, or no combination of knobs, complies. They are skipped for all
-        candidates and for any part of these, too.
+    judged: number of candidates about which it was asked.
+    refused, excluded: of these, the number of those that it refuses; and of these and others that would change convergence without
+        being allowed to.
+    example: the first that it refuses, with facts and forced options.
     """
 
-    blocks: Space
-    knobs: Columns
-    knob_rows: KnobRows
-    dropped: tuple[Rejection, ...]
-    gave_way: frozenset[Number]
+    judged: int
+    refused: int
+    excluded: int
+    example: Facts
 
-    @property
-    def candidates(self) -> Iterator[Columns]:
-        """The remaining candidates, as tables of bounded size."""
-        return table_parts(self.blocks, self.knobs, self.knob_rows, np.arange(len(self.blocks)), PART_ROWS)
-
-    def families(self, criteria: SearchCriteria) -> Families | None:
-        """The families of the remaining candidates; None if there are no lower bounds."""
-        return (
-            None
-            if criteria.lower_bounds is None
-            else families(self.blocks, self.knobs, self.knob_rows, criteria.lower_bounds, criteria.limits)
-        )
-
-
-class AllowedCandidates:
-    """The candidates that the cards allow, as consecutive tables of bounded size, some of them empty; made anew by each iteration.
-
-    Args:
-        defaults: whether the cards' defaults narrow, too.
-        among: families to which the candidates are restricted.
-
-    After an iteration:
-        dropped: rejections by policy.
-        gave_way: defaults that were skipped.
-        rows: number of candidates that the tables had.
-        refused, excluded: number of candidates that the back end refuses; of these and of those that would change convergence
-            without being allowed to.
-    """
-
-    def __init__(self, narrowed: Narrowed, criteria: SearchCriteria, *, defaults: bool, among: Families | None = None) -> None:
-        self.narrowed, self._criteria, self._defaults, self.among = narrowed, criteria, defaults, among
-        self._known = {**criteria.facts, **forced_options(criteria.constraints)}
-        self.dropped, self.gave_way = narrowed.dropped, narrowed.gave_way
-        self.rows = self.excluded = self.refused = self._judged_rows = 0
-        self._refused_row: dict[str, Any] = {}
-
-    def __iter__(self) -> Iterator[Columns]:
-        criteria, self.rows = self._criteria, 0
-        judged = JudgedParts(
-            criteria.deck, criteria.facts, self._parts, criteria.constraints.open, self.narrowed.gave_way, defaults=self._defaults
-        )
-        for part in judged:
-            self.rows += part.rows
-            yield part
-        self.gave_way, self.dropped = judged.gave_way, _merged_rejections((*self.narrowed.dropped, *judged.dropped))
-
-    def check_refused(self) -> None:
-        """Raises an InputError if the back end refuses all candidates of the last iteration."""
-        backend = self._criteria.constraints.backend
-        if 0 < self._judged_rows == self.refused:
-            text = next(backend.broken_combinations({**self._known, **self._refused_row}))
+    def check(self, backend: Backend) -> None:
+        """Raises an InputError if all are refused."""
+        if 0 < self.judged == self.refused:
+            text = next(backend.broken_combinations(self.example))
             raise InputError(f"--backend {backend.name}", f"cannot run {text}", "or plan without --backend")
 
-    def _parts(self) -> Iterator[tuple[Columns, Mask]]:
-        """The candidates, with a mask of those that are not excluded."""
-        self.excluded = self.refused = self._judged_rows = 0
-        backend, is_open = self._criteria.constraints.backend, self._criteria.constraints.open
-        for part in self.narrowed.candidates if self.among is None else self.among.candidates:
-            refused = backend.refused(self._known, part)
-            excluded = refused | backend.unrequested_convergence(self._known, part, is_open)
-            if not self.refused and refused.any():
-                self._refused_row = part.row(int(refused.argmax()))
-            self._judged_rows += part.rows
-            self.refused += int(np.count_nonzero(refused))
-            self.excluded += int(np.count_nonzero(excluded))
-            yield part, ~excluded
+
+@dataclass(frozen=True, kw_only=True)
+class Allowed:
+    """The candidates that the cards allow and the back end runs, with the verdicts on all others.
+
+    dropped: rejections by policy.
+    """
+
+    candidates: CandidateSet
+    dropped: tuple[Rejection, ...]
+    refusals: Refusals
 
 
-def allowed_of(blocks: Space, criteria: SearchCriteria, *, defaults: bool) -> Iterator[AllowedCandidates]:
-    """Allowed candidates of one or two passes: the first that leaves some counts, or the last.
+def allowed_of(space: Space, criteria: SearchCriteria, *, defaults: bool) -> Allowed:
+    """The allowed candidates of one or two passes: the first that leaves some counts, or the last.
 
-    Policies that depend on layout and micro-batch only are applied first, then those on knobs only, so that few whole candidates
-    are judged. Defaults narrow in these early passes as well; in a second pass the early passes apply only laws. Without
+    Policies that depend on layout and micro-batch only are applied first, then those on knobs only, then the others to one
+    candidate of each class. Defaults narrow in the early passes as well; in a second pass the early passes apply only laws. Without
     ``defaults`` only laws narrow.
     """
-    for early_defaults in (True, False) if defaults else (False,):
-        yield AllowedCandidates(narrowed_of(blocks, criteria, defaults=early_defaults), criteria, defaults=defaults)
+    allowed = _allowed(space, criteria, defaults=defaults, early_defaults=defaults)
+    return allowed if allowed.candidates.rows or not defaults else _allowed(space, criteria, defaults=True, early_defaults=False)
 
 
-def narrowed_of(blocks: Space, criteria: SearchCriteria, *, defaults: bool) -> Narrowed:
-    """Blocks for which some combination of knobs may be allowed, and combinations that may be allowed in some layout."""
-    fixed = criteria.constraints.open
-    allowed_blocks, by_block = _narrowed_blocks(blocks, criteria.deck, criteria.facts, fixed, defaults)
-    knobs, knob_rows, by_knobs = _narrowed_knobs(allowed_blocks, criteria.deck, criteria.facts, fixed, defaults)
-    has_rows = np.array(list(map(len, knob_rows)), dtype=np.int64) > 0
-    knob_rows = [rows for rows in knob_rows if len(rows)]
-    return Narrowed(
-        blocks=allowed_blocks.take(has_rows[allowed_blocks.grid]),
-        knobs=knobs,
-        knob_rows=knob_rows,
-        dropped=(*by_block.dropped, *by_knobs.dropped),
-        gave_way=by_block.gave_way | by_knobs.gave_way,
+def _allowed(space: Space, criteria: SearchCriteria, *, defaults: bool, early_defaults: bool) -> Allowed:
+    deck, fixed = criteria.deck, criteria.constraints.open
+    apply = partial(judge, deck, criteria.facts, fixed=fixed)
+    by_block = apply(block_table(space), weights=space.rows, defaults=early_defaults)
+    narrowed = candidate_set(space.take(by_block.allowed))
+    weights = np.repeat(np.bincount(narrowed.blocks.grid), narrowed.lengths)
+    by_knobs = apply(narrowed.knobs, weights=weights, defaults=early_defaults)
+    narrowed = narrowed.among([rows[by_knobs.allowed[rows]] for rows in narrowed.knob_rows], narrowed.blocks.grid)
+    earlier = by_block, by_knobs
+
+    names = narrowed.knobs.names.union(BLOCK_COLUMNS)
+    effects = undecided(deck, names, fixed, earlier, defaults=defaults)
+    classes = candidate_classes(narrowed, *_distinguishing_columns(narrowed, tuple(effects), criteria))
+    excluded, refusals = _refusals(criteria, classes.table, classes.weights)
+    verdict = apply(classes.table, weights=classes.weights, among=~excluded, defaults=defaults, earlier=earlier)
+    return Allowed(
+        candidates=classes.among(verdict.allowed),
+        dropped=_merged_rejections([drop for judgement in (*earlier, verdict) for drop in judgement.dropped]),
+        refusals=refusals,
     )
 
 
-def _narrowed_blocks(blocks: Space, deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool) -> tuple[Space, Judgement]:
-    """Blocks without those that cards reject whatever the knobs."""
-    judgement = judge(deck, facts, block_table(blocks), fixed=fixed, weights=blocks.rows, defaults=defaults)
-    return blocks.take(judgement.allowed), judgement
-
-
-def _narrowed_knobs(
-    blocks: Space, deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
-) -> tuple[Columns, KnobRows, Judgement]:
-    """The table of knobs of the blocks, the rows of each grid that cards may allow in some layout, and their judgement. A grid
-    shared by several blocks is judged once.
+def _distinguishing_columns(
+    candidates: CandidateSet, effects: Sequence[tuple[Card, Policy, Effect]], criteria: SearchCriteria
+) -> tuple[Sequence[Array], Sequence[Array]]:
+    """Columns of the blocks, and of the combinations of knobs, such that candidates with equal values of all get the same verdicts
+    of these effects and of the back end.
     """
-    knobs, knob_rows = knob_table(blocks.grids)
-    weights = np.repeat(np.bincount(blocks.grid), list(map(len, knob_rows)))
-    judgement = judge(deck, facts, knobs, fixed=fixed, weights=weights, defaults=defaults)
-    return knobs, [rows[judgement.allowed[rows]] for rows in knob_rows], judgement
+    blocks, knobs, backend = block_table(candidates.blocks), candidates.knobs, criteria.constraints.backend
+    conditions = [refusal.when for refusal in backend.refuses]
+    named = {full_name(setting) for setting in backend.by_itself}.union(*(each.names for each in conditions))
+    return (
+        [
+            *effect_columns(blocks, effects, criteria.facts, knobs.names),
+            *distinguishing_values(conditions, criteria.known, blocks, knobs.names),
+        ],
+        [
+            *effect_columns(knobs, effects, criteria.facts, blocks.names),
+            *(knobs.values[name] for name in sorted(named & knobs.names)),
+        ],
+    )
 
 
-def _merged_rejections(drops: tuple[Rejection, ...]) -> tuple[Rejection, ...]:
+def _refusals(criteria: SearchCriteria, table: Columns, weights: Array) -> tuple[Mask, Refusals]:
+    """Mask of the rows that the back end excludes, and their counts; a row stands for ``weights`` candidates."""
+    backend = criteria.constraints.backend
+    refused = backend.refused(criteria.known, table)
+    excluded = refused | backend.unrequested_convergence(criteria.known, table, criteria.constraints.open)
+    counts = {"judged": weights, "refused": weights[refused], "excluded": weights[excluded]}
+    example = {**criteria.known, **table.row(int(refused.argmax()))} if refused.any() else criteria.known
+    return excluded, Refusals(**{name: int(column.sum()) for name, column in counts.items()}, example=example)
+
+
+def _merged_rejections(drops: Iterable[Rejection]) -> tuple[Rejection, ...]:
     """Rejections added up by policy, largest first."""
     counts: dict[tuple[str, str, str], int] = {}
     for drop in drops:

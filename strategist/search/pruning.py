@@ -1,7 +1,7 @@
 """Pruning: families of candidates that cannot fit or be fast enough, by lower bounds, are dropped before they are enumerated."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,8 +11,7 @@ from strategist.contract.settings import SETTING_CHOICES, full_name
 from strategist.cost.lower_bounds import CHEAPEST_KNOBS, FAMILY_KNOBS, LowerBounds
 from strategist.expr.columns import Array, Columns, joined_to, sources_of
 from strategist.rules.policy_evaluation import PART_ROWS
-from strategist.search.blocks import Space
-from strategist.search.candidate_tables import KnobRows, table_parts
+from strategist.search.candidate_tables import CandidateSet, KnobRows
 
 _OFFLOAD = full_name("offload")
 
@@ -33,22 +32,26 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Families:
-    """Families of the candidates of some blocks: candidates of a family share a lower bound.
+    """Families of candidates: those of a family share a lower bound.
 
     first: number of each block's first family.
     family: by row of the table of knobs, the number of its family within a block.
     could: families x offload modes: whether some candidate could keep to the limits.
     """
 
-    blocks: Space
-    knobs: Columns
-    knob_rows: KnobRows
+    candidates: CandidateSet
     first: Array
     family: Array
     could: Array
 
-    def among(self, columns: Columns) -> Array:
-        """Mask of the candidates, gathered from the blocks and the table of knobs, that could keep to the limits."""
+    @property
+    def possible(self) -> Iterator[Columns]:
+        """The candidates that could keep to the limits, as tables of bounded size."""
+        parts = self.candidates.tables(PART_ROWS, self._remaining_blocks)
+        return joined_to((part.among(self._among(part)) for part in parts), PART_ROWS)
+
+    def _among(self, columns: Columns) -> Array:
+        """Mask of the candidates that could keep to the limits."""
         (_, block_indices), (_, knob_indices) = sources_of(columns)
         return np.take(self.could, self._first_verdict[block_indices] + self._verdict[knob_indices])
 
@@ -60,13 +63,7 @@ class Families:
     @cached_property
     def _verdict(self) -> Array:
         """By row of the table of knobs, the place of its verdict among those of a block."""
-        return np.asarray(self.family * self.could.shape[1] + self.knobs.values[_OFFLOAD])
-
-    @property
-    def candidates(self) -> Iterator[Columns]:
-        """All candidates that could, as tables of bounded size."""
-        parts = table_parts(self.blocks, self.knobs, self.knob_rows, self._remaining_blocks, PART_ROWS)
-        return joined_to((part.among(self.among(part)) for part in parts), PART_ROWS)
+        return np.asarray(self.family * self.could.shape[1] + self.candidates.knobs.values[_OFFLOAD])
 
     @cached_property
     def _remaining_blocks(self) -> Array:
@@ -76,20 +73,14 @@ class Families:
         return np.flatnonzero(np.diff(possible_counts[ends]))
 
 
-def families(
-    blocks: Space, knobs: Columns, knob_rows: KnobRows, lower_bounds: Callable[[Columns], LowerBounds], limits: Limits
-) -> Families:
-    """Families of the blocks, restricted to the combinations of knobs that are ``knob_rows``, with the verdicts of their lower
-    bounds.
-    """
-    family, samples = _families(knobs, knob_rows)
-    parts = table_parts(blocks, relaxed(knobs), samples, np.arange(len(blocks)), PART_ROWS)
-    could = [limits.within_limits(lower_bounds(part)) for part in parts if part.rows]
-    rows = np.array(list(map(len, samples)), dtype=np.int64)[blocks.grid]
+def families(candidates: CandidateSet, lower_bounds: Callable[[Columns], LowerBounds], limits: Limits) -> Families:
+    """The families of a set of candidates, with the verdicts of their lower bounds."""
+    family, samples = _families(candidates.knobs, candidates.knob_rows)
+    sampled = replace(candidates, knobs=relaxed(candidates.knobs), knob_rows=samples)
+    could = [limits.within_limits(lower_bounds(part)) for part in sampled.tables(PART_ROWS) if part.rows]
+    rows = sampled.lengths[candidates.blocks.grid]
     return Families(
-        blocks=blocks,
-        knobs=knobs,
-        knob_rows=knob_rows,
+        candidates=candidates,
         first=np.cumsum(rows) - rows,
         family=family,
         could=np.concatenate([np.zeros((0, len(CHOICES["offload"])), dtype=np.bool_), *could]),

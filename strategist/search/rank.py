@@ -2,35 +2,28 @@
 ties.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 
 import numpy as np
 
 from strategist.cards.deck import Deck
-from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import DEFAULT_CONFIDENCE
 from strategist.contract.knobs import KNOB_NAMES, Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.model import ModelShape
 from strategist.contract.settings import PARTS, with_settings
-from strategist.contract.stack import NATIVE, Stack
-from strategist.contract.workload import Workload
-from strategist.cost.calibration import Calibration
 from strategist.cost.candidate_arrays import Floats
-from strategist.cost.heterogeneous_nodes import price_heterogeneous
-from strategist.cost.lower_bounds import lower_bounds
-from strategist.cost.price import Priced, memory_margin
-from strategist.expr.columns import Array, Columns, joined, joined_to
-from strategist.expr.evaluate import Facts
+from strategist.cost.price import FEW_ROWS, Priced
+from strategist.expr.columns import Array, Columns, joined_to
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, preferences
 from strategist.search.blocks import Space
-from strategist.search.card_filter import AllowedCandidates, SearchCriteria, allowed_of, narrowed_of
+from strategist.search.candidate_tables import CandidateSet
+from strategist.search.card_filter import Allowed, SearchCriteria, allowed_of
+from strategist.search.facts import situation_facts
 from strategist.search.needed_candidates import Merits, NeededCandidates, objective_cost, without_hosts
-from strategist.search.pruning import Families, Limits
-from strategist.search.space import space
+from strategist.search.pricing import Pricing
+from strategist.search.pruning import Limits, families
 from strategist.search.space_constraints import SpaceConstraints
 
 _BLANK = Candidate(layout=Layout(), knobs=Knobs())
@@ -64,112 +57,117 @@ class Ranking:
     weighted: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """The places of a ranking that are wanted.
+
+    all_timed: whether candidates that do not fit get a step time, too; all candidates are in the table then.
+    kinds: if given, all candidates are counted; of many, the table holds those of the ``first`` places and the best of each of the
+        first ``kinds`` groups of similar candidates.
+    first, within_seconds: otherwise, if only the ``first`` places with a step ``within_seconds`` matter, other candidates and their
+        counts are left out as far as lower bounds allow.
+    """
+
+    all_timed: bool = False
+    first: int | None = None
+    kinds: int = 0
+    within_seconds: float = np.inf
+
+    @property
+    def alone(self) -> bool:
+        """Whether only the first places matter, and no counts."""
+        return bool(self.first) and not self.kinds
+
+
+ALL_TIMED, ALL_COUNTED = Places(all_timed=True), Places()
+
+
 def rank(
-    model: ModelShape,
-    cluster: Cluster,
-    workload: Workload,
+    pricing: Pricing,
+    space: Space,
     *,
     constraints: SpaceConstraints,
     deck: Deck,
-    facts: Facts,
-    calibration: Calibration,
     objective: str,
     confidence: float = DEFAULT_CONFIDENCE,
-    blocks: Space | None = None,
-    stack: Stack = NATIVE,
-    all_timed: bool = True,
-    first: int | None = None,
-    kinds: int = 0,
-    within_seconds: float = np.inf,
+    places: Places = ALL_TIMED,
 ) -> Ranking:
-    """Ranks all candidates of a space. Equal input gives equal order.
+    """Ranks all candidates of a ``space``, which the ``constraints`` left. Equal input gives equal order.
 
     Args:
-        confidence: probability with which a candidate must fit. Candidates that do not fit need no step time, unless ``all_timed``.
-        blocks: the space, if it is known already; it does not depend on the train mode.
-        stack: the software stack whose runs are priced.
-        kinds: if given, all candidates are counted; of many, the table holds those of the ``first`` places and the best of each of
-            the first ``kinds`` groups of similar candidates.
-        first, within_seconds: otherwise, if only the ``first`` places with a step ``within_seconds`` matter, other candidates and
-            their counts are left out as far as lower bounds allow.
+        confidence: probability with which a candidate must fit.
 
     Raises:
-        InputError: there is no legal candidate, or the back end refuses all that the cards allow.
+        InputError: the back end refuses all candidates that the cards allow.
     """
-    blocks = space(model, cluster, workload, constraints) if blocks is None else blocks
-    price = partial(
-        price_heterogeneous,
-        model,
-        cluster,
-        workload,
-        calibration=calibration,
-        stack=stack,
-        confidence=None if all_timed else confidence,
-    )
-    limits = Limits(step_seconds=within_seconds, memory_margin=memory_margin(calibration.memory_spread, confidence))
-    bound = None if cluster.groups else partial(lower_bounds, model, cluster, workload, calibration=calibration, stack=stack)
-    criteria = SearchCriteria(deck=deck, facts=facts, constraints=constraints, limits=limits, lower_bounds=bound)
-    prices = _Prices(
-        price=price, criteria=criteria, objective=objective, confidence=confidence, all_timed=all_timed, first=first, kinds=kinds
-    )
-    candidates = blocks.candidates
-    if first and not kinds and (pruned := _pruned(blocks, prices)):
-        return replace(pruned, candidates=candidates)
+    facts = situation_facts(pricing.model, pricing.cluster, pricing.workload)
+    criteria = SearchCriteria(deck=deck, facts=facts, constraints=constraints)
+    prices = _Prices(pricing=pricing, criteria=criteria, objective=objective, confidence=confidence, places=places)
     for defaults in (True, False):
-        for allowed in allowed_of(blocks, criteria, defaults=defaults):
-            found = prices.ranked(allowed)
-            if allowed.rows:
-                break
-        allowed.check_refused()
-        if len(found.order) or not allowed.refused:
+        allowed = allowed_of(space, criteria, defaults=defaults)
+        found = prices.ranked(allowed)
+        allowed.refusals.check(constraints.backend)
+        if len(found.order) or not allowed.refusals.refused:
             break  # otherwise the cards' defaults may have left only candidates that the back end refuses
-    return replace(found, candidates=candidates - allowed.excluded)
+    return replace(found, candidates=space.candidates - allowed.refusals.excluded)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Prices:
-    """How candidates are priced and compared; ``first`` and ``kinds`` as in :func:`rank`."""
+    """How candidates are priced and compared, as in :func:`rank`."""
 
-    price: Callable[[Columns], Priced]
+    pricing: Pricing
     criteria: SearchCriteria
     objective: str
     confidence: float
-    all_timed: bool
-    first: int | None
-    kinds: int
+    places: Places
+
+    def price(self, columns: Columns) -> Priced:
+        """Prices of a table."""
+        return self.pricing.priced(columns, None if self.places.all_timed else self.confidence)
 
     def preferences(self, columns: Columns) -> Floats:
         """Weight of the cards' preferences for each candidate."""
         return preferences(self.criteria.deck, self.criteria.facts, columns)
 
-    def ranked(self, allowed: AllowedCandidates) -> Ranking:
+    def ranked(self, allowed: Allowed) -> Ranking:
         """The allowed candidates, priced and in order; of many, unless ``all_timed``, only those that are needed."""
-        parts = joined_to(allowed, PART_ROWS + 1)
-        begin = next(parts)
-        if self.all_timed or begin.rows <= PART_ROWS:
-            return self._all_ranked(joined([begin, *parts]), allowed)
-        families = allowed.narrowed.families(self.criteria) if allowed.among is None else None
-        needed = self._needed(chain((begin,), parts), families)
-        if not needed.fits and families and not families.could.all():
-            needed = self._needed(joined_to(allowed, PART_ROWS + 1), None)
+        candidates, places = allowed.candidates, self.places
+        if places.all_timed or (candidates.rows <= PART_ROWS and not places.alone):
+            return self._all_ranked(next(candidates.tables()), allowed)
+        possible = joined_to(self._possible(candidates), PART_ROWS + 1)
+        begin = next(possible)
+        if places.alone and begin.rows <= PART_ROWS:
+            return self._all_ranked(begin, allowed)
+        needed = self._needed(chain((begin,), possible))
+        if not needed.fits and not places.alone:
+            needed = self._needed(joined_to(candidates.tables(PART_ROWS), PART_ROWS + 1))  # those nearest to fitting are shown
         return self._few_ranked(needed, allowed)
 
-    def _needed(self, parts: Iterable[Columns], families: Families | None) -> NeededCandidates:
-        needed = NeededCandidates(self.objective, self.confidence, self.preferences, self.first, self.kinds)
+    def _possible(self, candidates: CandidateSet) -> Iterator[Columns]:
+        """The candidates that lower bounds, if there are any, do not exclude."""
+        if not self.pricing.is_bounded:
+            return candidates.tables(PART_ROWS)
+        margin = self.pricing.memory_margin(self.confidence)
+        limits = Limits(step_seconds=self.places.within_seconds, memory_margin=margin)
+        found = families(candidates, self.pricing.lower_bounds, limits).possible
+        return (part.take(self.pricing.could_fit(part, self.confidence)) if part.rows > FEW_ROWS else part for part in found)
+
+    def _needed(self, parts: Iterable[Columns]) -> NeededCandidates:
+        needed = NeededCandidates(self.objective, self.confidence, self.preferences, self.places.first, self.places.kinds)
         for part in parts:
-            possible = part.take(families.among(part)) if families else part
-            needed.add(possible, self.price(possible))
+            needed.add(part, self.price(part))
         return needed
 
-    def _few_ranked(self, needed: NeededCandidates, allowed: AllowedCandidates) -> Ranking:
+    def _few_ranked(self, needed: NeededCandidates, allowed: Allowed) -> Ranking:
         columns, preference, order = needed.ranked
         return Ranking(
             columns=columns, priced=self.price(columns), prefer=preference, order=order, candidates=0, dropped=allowed.dropped,
-            too_large=allowed.rows - needed.fits_device, host_too_small=needed.fits_device - needed.fits,
+            too_large=allowed.candidates.rows - needed.fits_device, host_too_small=needed.fits_device - needed.fits,
             feasible=needed.fits, fits_without_hosts=needed.fits_without_hosts > 0,
         )  # fmt: skip
 
-    def _all_ranked(self, columns: Columns, allowed: AllowedCandidates) -> Ranking:
+    def _all_ranked(self, columns: Columns, allowed: Allowed) -> Ranking:
         priced = self.price(columns)
         fits, hosts = priced.fits_with(self.confidence), priced.fits_host
         fitting, prefer = np.flatnonzero(fits & hosts), np.zeros(columns.rows)
@@ -180,26 +178,6 @@ class _Prices:
             host_too_small=int(np.count_nonzero(fits & ~hosts)), feasible=len(fitting),
             fits_without_hosts=bool(without_hosts(columns)[fitting].any()),
         )  # fmt: skip
-
-
-def _pruned(blocks: Space, prices: _Prices) -> Ranking | None:
-    """The ranking of the candidates that pruning leaves, if its first places are proved equal to those of all candidates; else
-    None.
-
-    They are equal if some candidate fits and no default of the cards gives way but those that do for all candidates, or if nothing
-    fits under the cards' laws alone and the back end refuses none of it.
-    """
-    criteria, found = prices.criteria, None
-    for defaults in (True, False):
-        narrowed = narrowed_of(blocks, criteria, defaults=defaults)
-        families = narrowed.families(criteria)
-        if families is None:
-            return None
-        allowed = AllowedCandidates(narrowed, criteria, defaults=defaults, among=families)
-        found = replace(prices.ranked(allowed), dropped=())
-        if len(found.order):
-            return found if defaults and allowed.gave_way <= narrowed.gave_way else None
-    return None if allowed.excluded else found
 
 
 def in_order(priced: Priced, preference: Floats, objective: str, rows: Array) -> Array:

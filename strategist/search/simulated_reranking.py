@@ -5,31 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from strategist.contract.cluster import Cluster
-from strategist.contract.model import ModelShape
-from strategist.contract.stack import NATIVE, Stack
-from strategist.contract.workload import Workload
-from strategist.cost.calibration import Calibration
-from strategist.cost.simulated_steps import simulated, with_simulated
+from strategist.cost.simulated_steps import with_simulated
 from strategist.search.needed_candidates import NEAR_TIE, objective_cost
+from strategist.search.pricing import Pricing
 from strategist.search.rank import Ranking, in_order
 
 MAX_SIMULATED, SEARCHED_PLACES = 512, 1024
 """Maximum number of simulated pipelines, and how many first places of the ranking they are taken from."""
 
 
-def reranked(
-    ranking: Ranking,
-    model: ModelShape,
-    cluster: Cluster,
-    workload: Workload,
-    *,
-    calibration: Calibration,
-    objective: str,
-    count: int,
-    weighted: Callable[[int], bool],
-    stack: Stack = NATIVE,
-) -> Ranking:
+def reranked(ranking: Ranking, pricing: Pricing, *, objective: str, count: int, weighted: Callable[[int], bool]) -> Ranking:
     """The ranking, its best pipelines re-priced by simulation so that the first ``count`` are decided by simulated steps.
 
     Pipelines are simulated in order until none of the remaining ones, even at their price, could come near those places.
@@ -51,11 +36,7 @@ def reranked(
             break
         is_weighted = np.array([weighted(int(row)) for row in batch])
         for is_weighted_kind, rows in ((False, batch[~is_weighted]), (True, batch[is_weighted])):
-            found = (
-                simulated(model, cluster, workload, ranking.columns.take(rows), calibration, stack, weighted=is_weighted_kind)
-                if len(rows)
-                else ()
-            )
+            found = pricing.simulated(ranking.columns.take(rows), weighted=is_weighted_kind) if len(rows) else ()
             priced = with_simulated(priced, found, rows.tolist())
         weighted_rows |= set(batch[is_weighted].tolist())
         settled |= np.isin(head, batch)

@@ -1,9 +1,9 @@
-"""Lower bounds of candidate families: no candidate needs less memory or time than the bound of its family, with any stack."""
+"""Lower bounds: no candidate needs less than its family, nor less memory than its model states, with any stack."""
 
 import numpy as np
 import pytest
 
-from strategist.cost.lower_bounds import lower_bounds
+from strategist.cost.lower_bounds import least_memory, lower_bounds
 from strategist.cost.memory import needed_memory
 from strategist.cost.price import price
 from strategist.cost.simulated_steps import simulated
@@ -25,6 +25,8 @@ def violations(at: Situation, columns: Columns, by: Prices) -> int:
             offload, np.arange(columns.rows)
         ]
         faults += np.count_nonzero(memory > needed_memory(found.memory) * ROUNDING)
+        least = least_memory(at.model, at.workload, columns, by.stack)
+        faults += np.count_nonzero(least > needed_memory(found.memory) * ROUNDING)
         faults += np.count_nonzero(bound.step_seconds > found.step_seconds * ROUNDING)
         faults += np.count_nonzero(bound.room_bytes != found.room_bytes) if device.kind == "cuda" else 0
         few = np.flatnonzero(columns.values["layout.pp"] > 1)[:4]

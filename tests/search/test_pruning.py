@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import strategist.search.card_filter
+import strategist.rules.policy_evaluation
 import strategist.search.pruning
 import strategist.search.rank
 from strategist.api.cards import load_cards
 from strategist.contract.request import Request
+from strategist.contract.stack import NATIVE
 from strategist.contract.workload import Workload
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
@@ -17,9 +18,10 @@ from strategist.planning.ranking import constraints_of
 from strategist.profiles.situation import situation
 from strategist.programs.backends import stack_of
 from strategist.search.downsampling import best_distinct
-from strategist.search.facts import situation_facts
 from strategist.search.needed_candidates import NEAR_TIE
-from strategist.search.rank import Ranking, rank
+from strategist.search.pricing import Pricing
+from strategist.search.rank import ALL_TIMED, Places, Ranking, rank
+from strategist.search.space import space
 from strategist.units import GIB
 
 DRAWN: dict[str, tuple[Any, ...]] = {
@@ -46,14 +48,14 @@ def random_request(generator: np.random.Generator) -> Request:
     return Request(workload=Workload(**choice(WORKLOADS)), **choice(DRAWN))
 
 
-def ranking(request: Request, **how: Any) -> Ranking:
-    problem = situation(request)
-    stack = stack_of(request.backend)
-    facts = situation_facts(problem.model, problem.cluster, request.workload)
+def ranking(request: Request, places: Places = ALL_TIMED) -> Ranking:
+    problem, constraints = situation(request), constraints_of(request)
+    model, on, workload, stack = problem.model, problem.cluster, request.workload, stack_of(request.backend)
+    known = factors(None, on, stack)
+    pricing = Pricing(model=model, cluster=on, workload=workload, calibration=known, stack=stack or NATIVE)
     return rank(
-        problem.model, problem.cluster, request.workload, constraints=constraints_of(request), deck=load_cards(), facts=facts,
-        calibration=factors(None, problem.cluster, stack), objective=request.objective, confidence=request.confidence,
-        **({"stack": stack} if stack else {}), **how,
+        pricing, space(model, on, workload, constraints), constraints=constraints, deck=load_cards(),
+        objective=request.objective, confidence=request.confidence, places=places,
     )  # fmt: skip
 
 
@@ -77,10 +79,10 @@ def same_ranking(request: Request) -> bool:
         whole = ranking(request)
     except InputError:
         return True
-    fits = ranking(request, all_timed=False)
+    fits = ranking(request, Places())
     every = counted(whole) == counted(fits) and shown(whole, whole.order) == shown(fits, fits.order)
-    first = ranking(request, all_timed=False, first=20)
-    few = ranking(request, all_timed=False, first=5, kinds=50)
+    first = ranking(request, Places(first=20))
+    few = ranking(request, Places(first=5, kinds=50))
     same_kinds = (
         counted(few) == counted(whole)
         and shown(few, best_distinct(few, 50)) == shown(whole, best_distinct(whole, 50))
@@ -88,11 +90,11 @@ def same_ranking(request: Request) -> bool:
     )
     seconds = whole.priced.step_seconds[whole.order]
     some = len(first.order) > 0 or len(whole.order) == 0
-    same_start = shown(whole, whole.order[:20]) == shown(first, first.order[:20])
+    same_start = shown(whole, whole.order[:20]) == shown(first, first.order[:20]) and whole.dropped == first.dropped
     if request.objective != "throughput" or not len(seconds):
         return every and some and same_start and same_kinds
     limit = float(np.quantile(seconds, 0.1))
-    within = ranking(request, all_timed=False, first=20, within_seconds=(1 + NEAR_TIE) * limit)
+    within = ranking(request, Places(first=20, within_seconds=(1 + NEAR_TIE) * limit))
     near = np.flatnonzero(seconds <= (1 + NEAR_TIE) * seconds.min())[:20]
     return (
         every and some and same_start and same_kinds and shown(whole, whole.order[near]) == shown(within, within.order[: len(near)])
@@ -102,7 +104,7 @@ def same_ranking(request: Request) -> bool:
 def in_small_parts(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """Candidates are priced in tables of so many rows, and judged in larger ones, as those of a large space are."""
     monkeypatch.setattr(strategist.search.rank, "PART_ROWS", rows)
-    for module in (strategist.search.card_filter, strategist.search.pruning):
+    for module in (strategist.rules.policy_evaluation, strategist.search.pruning):
         monkeypatch.setattr(module, "PART_ROWS", 16 * rows)
 
 
@@ -123,7 +125,6 @@ def test_a_default_that_no_layout_keeps_does_not_end_pruning(monkeypatch: pytest
     request = Request(model="mixtral-8x7b", gpus="256x8xH100", workload=Workload(seq_len=4096, global_batch=1))
     assert same_ranking(request)
     assert "CP-001" not in {drop.card for drop in ranking(request).dropped}
-    assert not ranking(request, all_timed=False, first=20).dropped  # only a search of all candidates counts
 
 
 def test_if_no_candidate_fits_the_pruned_ranking_keeps_the_smallest_peak(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +132,7 @@ def test_if_no_candidate_fits_the_pruned_ranking_keeps_the_smallest_peak(monkeyp
     host = 256 * GIB
     workload = Workload(global_batch=64)
     request = Request(model="mixtral-8x7b", gpus="2x8xA100-40GB", workload=workload, host_memory_bytes=host, fix={"pp": 1, "cp": 1})
-    whole, found = ranking(request), ranking(request, all_timed=False)
+    whole, found = ranking(request), ranking(request, Places())
     assert len(whole.order) == len(found.order) == 0
     assert found.too_large == whole.too_large > found.columns.rows > 0
     assert found.host_too_small == whole.host_too_small

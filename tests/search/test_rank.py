@@ -8,12 +8,12 @@ import pytest
 
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract.workload import Workload
-from strategist.cost.calibration import NEUTRAL
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
-from strategist.search.facts import situation_facts
 from strategist.search.needed_candidates import NEAR_TIE
+from strategist.search.pricing import Pricing
 from strategist.search.rank import Ranking, candidate, rank
+from strategist.search.space import space
 from strategist.search.space_constraints import SpaceConstraints
 from strategist.units import GIB
 
@@ -26,11 +26,8 @@ def ranking(
     deck: Deck, objective: str = "throughput", constraints: SpaceConstraints | None = None, host_memory_bytes: int | None = None
 ) -> Ranking:
     on = replace(ON, host_memory_bytes=host_memory_bytes)
-    facts = situation_facts(MODEL, on, WORKLOAD)
-    return rank(
-        MODEL, on, WORKLOAD, constraints=constraints or SpaceConstraints(), deck=deck,
-        facts=facts, calibration=NEUTRAL, objective=objective,
-    )  # fmt: skip
+    constraints, pricing = constraints or SpaceConstraints(), Pricing(model=MODEL, cluster=on, workload=WORKLOAD)
+    return rank(pricing, space(MODEL, on, WORKLOAD, constraints), constraints=constraints, deck=deck, objective=objective)
 
 
 def deck(folder: Path, *policies: str) -> Deck:

@@ -8,38 +8,31 @@ import pytest
 from strategist.api import load_cards
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
-from strategist.cost.calibration import NEUTRAL
 from strategist.cost.simulated_steps import simulated, with_simulated
 from strategist.profiles.situation import Situation, situation
-from strategist.search.facts import situation_facts
+from strategist.search.pricing import Pricing
 from strategist.search.rank import Ranking, in_order, rank
 from strategist.search.simulated_reranking import MAX_SIMULATED, reranked
+from strategist.search.space import space
 from strategist.search.space_constraints import SpaceConstraints
 
 NEEDS_PIPELINES = Request(model="32b", gpus="8x24GB", workload=Workload(global_batch=64))
 HAS_SOME = Request(model="32b", gpus="2x8xH100", workload=Workload(global_batch=64))
 
 
+def pricing_of(problem: Situation) -> Pricing:
+    return Pricing(model=problem.model, cluster=problem.cluster, workload=problem.request.workload)
+
+
 def ranking(problem: Situation) -> Ranking:
-    request = problem.request
-    return rank(
-        problem.model, problem.cluster, request.workload, constraints=SpaceConstraints(fix=request.fix), deck=load_cards(),
-        facts=situation_facts(problem.model, problem.cluster, request.workload), calibration=NEUTRAL, objective=request.objective,
-    )  # fmt: skip
+    request, constraints = problem.request, SpaceConstraints(fix=problem.request.fix)
+    found = space(problem.model, problem.cluster, request.workload, constraints)
+    return rank(pricing_of(problem), found, constraints=constraints, deck=load_cards(), objective=request.objective)
 
 
 def reranked_ranking(problem: Situation, before: Ranking, places: int = 5) -> Ranking:
-    request = problem.request
-    return reranked(
-        before,
-        problem.model,
-        problem.cluster,
-        request.workload,
-        calibration=NEUTRAL,
-        objective=request.objective,
-        count=places,
-        weighted=lambda _: False,
-    )
+    objective = problem.request.objective
+    return reranked(before, pricing_of(problem), objective=objective, count=places, weighted=lambda _: False)
 
 
 @pytest.mark.parametrize("request_", [NEEDS_PIPELINES, HAS_SOME])
