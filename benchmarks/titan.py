@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from time import perf_counter
+from unittest.mock import patch
 
 from strategist_runtime.simulate import kernels
 from strategist_runtime.simulate.rank import simulate
@@ -65,9 +66,8 @@ def fullest(plan: Plan, *, whole: bool = False, fused_norm: bool = False) -> Sim
 
 def simulated(plan: Plan, rank: int, *, whole: bool, fused_norm: bool) -> SimulatedRank:
     """One rank; the process stays it."""
-    if not fused_norm:
-        kernels.cuda_replacements = nullcontext  # type: ignore[assignment]
-    return simulate(plan, rank, whole=whole)
+    with nullcontext() if fused_norm else patch.object(kernels, "cuda_replacements", nullcontext):
+        return simulate(plan, rank, whole=whole)
 
 
 def cases(rows: Sequence[str]) -> list[Case]:

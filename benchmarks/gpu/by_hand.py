@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +40,7 @@ class Recomputed(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, *arguments: object, **options: object) -> Tensor:
+    def forward(self, *arguments: Any, **options: Any) -> Tensor:
         return checkpoint(self.layer, *arguments, use_reentrant=False, preserve_rng_state=False, **options)
 
 

@@ -50,12 +50,12 @@ def main(folder: Path, steps: int) -> None:
     )  # fmt: skip
     show("base", folder / "base", folder / "curves", folder / "held-out.jsonl", "The for statement")
 
-    common = (*common, "--train", "lora", "--lora-rank", "8")
-    strategist("plan", "--model", folder / "base", *common, "--fix", "dp_replicate=2", "-o", folder / "replicas.json")
-    strategist("plan", "--model", folder / "base", *common, "--fix", "tp=2", "-o", folder / "tensor.json")
-    data = ("--data", folder / "questions.jsonl", "--eval-data", folder / "held-out-questions.jsonl")
+    lora = (*common, "--train", "lora", "--lora-rank", "8")
+    strategist("plan", "--model", folder / "base", *lora, "--fix", "dp_replicate=2", "-o", folder / "replicas.json")
+    strategist("plan", "--model", folder / "base", *lora, "--fix", "tp=2", "-o", folder / "tensor.json")
+    questions = ("--data", folder / "questions.jsonl", "--eval-data", folder / "held-out-questions.jsonl")
     strategist(
-        "run", folder / "replicas.json", "--steps", half, "--weights", folder / "base", "--learning-rate", "3e-3", *data,
+        "run", folder / "replicas.json", "--steps", half, "--weights", folder / "base", "--learning-rate", "3e-3", *questions,
         "--save", folder / "lora", "--log", folder / "lora-curves", "--out", folder / "replicas-run",
     )  # fmt: skip
     strategist(
