@@ -1,7 +1,7 @@
 """The memory model against the simulator on a grid of plans: python benchmarks/memory.py [--page FILE] [PART-OF-A-NAME ...]
 
-Both say what the tensors of a plan's fullest rank take at most: the estimate in arithmetic, the simulation by running the trainer
-on tensors without values. Plans are eager, as the simulation is.
+Both give the peak bytes of tensors on the rank with the largest peak: the estimate in arithmetic, the simulation by running the
+trainer on tensors without values. Plans are eager, as the simulation is.
 """
 
 import argparse
@@ -176,7 +176,7 @@ def plan_of(case: Case, folder: Path) -> Plan:
 
 
 def simulated(plan: Plan, rank: int, folder: Path) -> SimulatedRank | str:
-    """What the rank holds, or why it can't be said; in a process forked from this one."""
+    """The simulation of a rank in a process forked from this one, or its error."""
     out = folder / "rank.json"
     out.unlink(missing_ok=True)
     child = os.fork()
@@ -207,7 +207,7 @@ class Found:
 
 
 def compared(case: Case, folder: Path) -> Found | str:
-    """The fullest of the first and the last stage in both."""
+    """Both figures of the first or the last stage, whichever has the larger simulated peak."""
     try:
         plan = plan_of(case, folder)
     except StrategistError as error:
@@ -219,15 +219,15 @@ def compared(case: Case, folder: Path) -> Found | str:
         if isinstance(rank, str):
             return rank
         ranks.append(rank)
-    fullest = max(ranks, key=lambda rank: rank.peak_memory_bytes)
+    peak_rank = max(ranks, key=lambda rank: rank.peak_memory_bytes)
     predicted = plan.estimate.memory
-    parts = {part: (getattr(predicted, part, 0.0), float(fullest.memory.get(part, 0))) for part in MEMORY_PARTS}
+    parts = {part: (getattr(predicted, part, 0.0), float(peak_rank.memory.get(part, 0))) for part in MEMORY_PARTS}
     return Found(
         case=case,
         estimated=predicted.allocated,
-        simulated=float(fullest.peak_memory_bytes),
+        simulated=float(peak_rank.peak_memory_bytes),
         parts=parts,
-        moment=f"{fullest.moment.phase} {fullest.moment.module} of rank {fullest.rank}",
+        moment=f"{peak_rank.moment.phase} {peak_rank.moment.module} of rank {peak_rank.rank}",
     )
 
 

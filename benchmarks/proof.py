@@ -2,7 +2,7 @@
 
 Published are TorchTitan's runs on H100s, whose figure is what the allocator reserved. Compiled layers and float8 are predicted as
 they ran, and simulated as layers are written, in bf16. Measured here are four gloo processes, whose figure is what tensors took at
-most on the fullest rank.
+most on the rank with the largest peak.
 """
 
 import sys
@@ -62,18 +62,18 @@ def published() -> Iterator[Row]:
     for judged in price_cases(titan.cases(())):
         case = judged.case
         plan, marks = titan.plan_of(case, expandable=False), titan.marks(case)
-        fullest = titan.fullest(plan)
+        peak_rank = titan.peak_rank(plan)
         yield Row(
             name=f"{case.model.name} on {case.cluster.devices}, {layout_words(plan.candidate.layout)}, {marks}",
             predicted=judged.peak_memory_bytes,
-            simulated=float(fullest.peak_reserved_bytes or 0),
+            simulated=float(peak_rank.peak_reserved_bytes or 0),
             truth=case.peak_memory_bytes or 0.0,
             source=f"published, {case.row.row_id}",
         )
 
 
 def measured() -> Iterator[Row]:
-    """What tensors took on the fullest rank, MiB."""
+    """What tensors took on the rank with the largest peak, MiB."""
     request = Request(model="tiny", gpus="4xcpu", workload=WORKLOAD, backend="native")
     for name, (layout, knobs) in HERE.items():
         plain = Candidate(layout=layout, knobs=Knobs(), options=Options(gradient_as_bucket_view=True))

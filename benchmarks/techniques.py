@@ -116,12 +116,12 @@ def main(names: list[str]) -> None:
     print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, gloo, one thread a rank")
     for name in names or CASES:
         found = measured(name, CASES[name])
-        ours, by_hand = np.array(found["seconds"]).T
-        low, high = interval(by_hand / ours)
-        tokens = WORKLOAD.tokens_per_step / median(ours)
-        our_losses, their_losses = np.array(found["losses"]).T
-        same = np.allclose(our_losses, their_losses, rtol=1e-4)
-        ratio = f"{median(by_hand / ours):.3f} of by hand [{low:.3f}, {high:.3f}]"
+        trainer_seconds, loop_seconds = np.array(found["seconds"]).T
+        low, high = interval(loop_seconds / trainer_seconds)
+        tokens = WORKLOAD.tokens_per_step / median(trainer_seconds)
+        trainer_losses, loop_losses = np.array(found["losses"]).T
+        same = np.allclose(trainer_losses, loop_losses, rtol=1e-4)
+        ratio = f"{median(loop_seconds / trainer_seconds):.3f} of by hand [{low:.3f}, {high:.3f}]"
         print(f"{name:24} {ranks_of(CASES[name])} ranks {tokens:9,.0f} tokens/s, {ratio}, equal losses: {same}", flush=True)
 
 

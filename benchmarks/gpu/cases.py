@@ -216,29 +216,29 @@ def _published() -> Iterator[tuple[str, Plan]]:
             yield row.row_id, titan.plan_of(case_of(row), expandable=False)
     for name, (model, gpus, layout, knobs, (seq_len, rows, count)) in SHADOWED.items():
         batch = rows * count * layout.data_ranks
-        asked = situation(Request(model=model, gpus=gpus, workload=Workload(seq_len=seq_len, global_batch=batch)))
-        yield name, _priced(asked, with_settings(Candidate(layout=layout, knobs=Knobs(micro_batch=rows)), knobs))
+        request_situation = situation(Request(model=model, gpus=gpus, workload=Workload(seq_len=seq_len, global_batch=batch)))
+        yield name, _priced(request_situation, with_settings(Candidate(layout=layout, knobs=Knobs(micro_batch=rows)), knobs))
 
 
 def _small() -> Iterator[tuple[str, Plan]]:
     for name, layout in {"fsdp 4": Layout(dp_shard=4), "tp 2 fsdp 2": Layout(dp_shard=2, tp=2)}.items():
-        asked = situation(Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=64, global_batch=4)))
-        yield name, _priced(asked, Candidate(layout=layout, knobs=Knobs()))
+        request_situation = situation(Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=64, global_batch=4)))
+        yield name, _priced(request_situation, Candidate(layout=layout, knobs=Knobs()))
 
 
 def _plan(chosen: Sizes, settings: Settings, model: str = "", moe: MoEShape | None = None, **workload: Any) -> Plan:
     """A plan of one device, the base with some settings changed; it updates in one kernel, as the loops written by hand do."""
     settings = {"optimizer_kernel": "fused", **settings}
-    asked = {"seq_len": chosen.seq_len, "global_batch": 1, **workload}
+    values = {"seq_len": chosen.seq_len, "global_batch": 1, **workload}
     shape = resolve_model(model or chosen.base).shape
     layers = min(shape.layers, chosen.layers)
-    request = Request(model=shape.name, gpus=f"1x{chosen.gpu}", workload=Workload(**asked))
+    request = Request(model=shape.name, gpus=f"1x{chosen.gpu}", workload=Workload(**values))
     shape = replace(shape, layers=layers, name=f"{shape.name} of {layers} layers", moe=moe)
     return _priced(situation(request, shape), with_settings(Candidate(layout=Layout(), knobs=Knobs()), settings))
 
 
-def _priced(asked: Situation, chosen: Candidate) -> Plan:
-    return planner.price_candidate(asked, chosen, deck=load_deck())
+def _priced(request_situation: Situation, chosen: Candidate) -> Plan:
+    return planner.price_candidate(request_situation, chosen, deck=load_deck())
 
 
 def read_cases(folder: Path, session: str = "") -> list[Case]:
