@@ -101,9 +101,8 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
         )
     settings["micro_batch"] = batches.micro_batch
     findings += _merge_subgroup(source, settings, layout, found)
-    candidate = _with_pipeline_settings(
-        with_settings(Candidate(layout=layout, knobs=Knobs()), _non_layout_settings(settings)), settings
-    )
+    others = {name: value for name, value in settings.items() if name not in (*DEGREES, "axis_order")}
+    candidate = _with_pipeline_settings(with_settings(Candidate(layout=layout, knobs=Knobs()), others), settings)
     unstated = (*(() if "seq_len" in stated else ("seq_len",)), *batches.assumed, *found.unstated)
     unstated = tuple(name for name in dict.fromkeys(unstated) if name not in given.workload and name not in given.settings)
     unresolved = [name for name, entry in found.entry_names.items() if entry in found.unresolved and entry not in given_entries]
@@ -213,10 +212,6 @@ def _merge_subgroup(source: Source, settings: dict[str, KnobValue], layout: Layo
     settings |= {"reshard_after_forward": True, "reshard_group_size": 1}
     text = f"{entry} {size}: the {ranks} ranks are one group; the second shard of the weights is not priced"
     return (finding("FMT-002", text, f"remove {entry}: it shortens gathers between nodes only", source, entry),) if named else ()
-
-
-def _non_layout_settings(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
-    return {name: value for name, value in settings.items() if name not in (*DEGREES, "axis_order")}
 
 
 def _with_pipeline_settings(candidate: Candidate, settings: Mapping[str, KnobValue]) -> Candidate:
