@@ -50,7 +50,7 @@ def main(folder: Path, steps: int) -> None:
     )  # fmt: skip
     show("base", folder / "base", folder / "curves", folder / "held-out.jsonl", "The for statement")
 
-    lora = (*common, "--train", "lora", "--lora-rank", "8")
+    lora = (*common, "--train", "lora")
     strategist("plan", "--model", folder / "base", *lora, "--fix", "dp_replicate=2", "-o", folder / "replicas.json")
     strategist("plan", "--model", folder / "base", *lora, "--fix", "tp=2", "-o", folder / "tensor.json")
     questions = ("--data", folder / "questions.jsonl", "--eval-data", folder / "held-out-questions.jsonl")
