@@ -55,8 +55,8 @@ async def measure(address: str) -> None:
         plan = (await client.call_tool("plan", REQUEST)).structured_content["best"]["plan"]
         alone = show("alone", await seconds_of(client))
         job = (await client.call_tool("simulate", {"plan": plan, "wait_seconds": 0})).structured_content["job"]
-        beside = show("beside a simulation", await seconds_of(client))
-        print(f"{'':24} {beside / alone:.1f} times as long; the simulation then: {await state_of(client, job)}")
+        during_simulation = show("beside a simulation", await seconds_of(client))
+        print(f"{'':24} {during_simulation / alone:.1f} times as long; the simulation then: {await state_of(client, job)}")
         together: list[float] = []
 
         async def ask() -> None:

@@ -28,8 +28,8 @@ GRACE_SECONDS = 20.0
 
 PROBE = """
 import subprocess, sys
-asked = "import strategist, strategist_runtime; print(strategist.__file__, strategist_runtime.__file__)"
-sys.exit(subprocess.call([sys.executable, "-c", asked], cwd="/", env={}))
+query = "import strategist, strategist_runtime; print(strategist.__file__, strategist_runtime.__file__)"
+sys.exit(subprocess.call([sys.executable, "-c", query], cwd="/", env={}))
 """
 
 
@@ -69,8 +69,8 @@ class Copy:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "VIRTUAL_ENV"))}
         environment = {"OMP_NUM_THREADS": "1", **kept, "PATH": kept.get("PATH", os.defpath).replace(here, own)}
         program = [str(self.root / ".venv" / "bin" / command[0]), *command[1:]]
-        with (self.root.parent / "output.txt").open("wb") as said:
-            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": subprocess.STDOUT}
+        with (self.root.parent / "output.txt").open("wb") as output:
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
             process = subprocess.Popen(program, cwd=self.root, env=environment, start_new_session=True, **streams)
         try:
             return process.wait(max(deadline - monotonic(), 0.0))

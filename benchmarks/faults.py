@@ -69,8 +69,8 @@ class Fault:
 
     def name(self, seed: int) -> str:
         """The same as long as the line stands where it stood; begins with a letter, so that YAML reads no number."""
-        said = (seed, self.path, self.line, self.start, self.end, self.replacement, self.text)
-        return f"m{hashlib.sha256(repr(said).encode()).hexdigest()[:10]}"
+        identity = (seed, self.path, self.line, self.start, self.end, self.replacement, self.text)
+        return f"m{hashlib.sha256(repr(identity).encode()).hexdigest()[:10]}"
 
 
 class _Places(ast.NodeVisitor):

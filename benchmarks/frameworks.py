@@ -60,7 +60,7 @@ def cell(situation: str, framework: str) -> Cell:
     return Cell(plan=answer.plans[0]) if answer.plans else Cell(plan=None, why="runs out of memory with every setting")
 
 
-def said() -> Iterator[str]:
+def support() -> Iterator[str]:
     """A row a framework: which axes and techniques it can be told, and whose published runs price it."""
     yield "What a plan may say to each beside shards, and whose published runs its prices come from:"
     yield ""
@@ -95,13 +95,13 @@ def shares() -> Iterator[str]:
 
 def plans(situation: str) -> Iterator[str]:
     """The best plan of each framework in one situation, fastest first, and what the others lack."""
-    asked = SITUATIONS[situation]
+    request = SITUATIONS[situation]
     yield f"## {situation}"
     yield ""
-    workload = asked.workload
+    workload = request.workload
     train = "" if workload.train == "full" else f" --train {workload.train}"
     sizes = f"--seq-len {workload.seq_len} --global-batch {workload.global_batch}"
-    yield f"`strategist plan --model {asked.model} --gpus {asked.gpus} {sizes}{train} --backend NAME`"
+    yield f"`strategist plan --model {request.model} --gpus {request.gpus} {sizes}{train} --backend NAME`"
     yield ""
     yield "| framework | tokens/s | 90% interval | peak, GiB | best plan |"
     yield "| --- | ---: | --- | ---: | --- |"
@@ -124,7 +124,7 @@ def _range(estimate: Estimate) -> str:
 
 def whole() -> str:
     """All tables."""
-    tables = [said(), shares(), *(plans(situation) for situation in SITUATIONS)]
+    tables = [support(), shares(), *(plans(situation) for situation in SITUATIONS)]
     return "\n\n".join("\n".join(table) for table in tables)
 
 

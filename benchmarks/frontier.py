@@ -107,10 +107,10 @@ def recipe(case: Case, deck: Deck) -> Recipe | None:
     return Recipe(case=case, predicted_seconds=own.estimate.step_seconds, same=same, best=best) if best else None
 
 
-def best_plan(asked: Situation, deck: Deck) -> Plan | None:
+def best_plan(request_situation: Situation, deck: Deck) -> Plan | None:
     """The first of the ranking; None where nothing legal fits."""
     try:
-        plans = planner.ranked(asked, deck=deck, limit=1)
+        plans = planner.ranked(request_situation, deck=deck, limit=1)
     except InputError:
         return None
     return plans[0] if plans else None

@@ -33,28 +33,28 @@ def main() -> None:
     absorbing = commands.add_parser("absorb", help="errors of what was predicted; keeps the rows")
     absorbing.add_argument("folder", type=Path, help="with the rows of the sessions")
     absorbing.add_argument("--into", type=Path, help="default: profiles/measurements/<device>.jsonl")
-    asked = parser.parse_args()
-    reach(asked.folder)
-    sys.exit(_done(asked))
+    options = parser.parse_args()
+    reach(options.folder)
+    sys.exit(_done(options))
 
 
-def _done(asked: argparse.Namespace) -> str | None:
+def _done(options: argparse.Namespace) -> str | None:
     """What is wrong, in one line. Imported here and not above: these need the packages that were reached just now."""
     from strategist.errors import StrategistError
 
     try:
-        if asked.command == "prepare":
+        if options.command == "prepare":
             from gpu.prepare import prepare
 
-            prepare(asked.folder, asked.gpu, asked.only, None if asked.no_wheels else asked.python)
-        elif asked.command == "absorb":
+            prepare(options.folder, options.gpu, options.only, None if options.no_wheels else options.python)
+        elif options.command == "absorb":
             from gpu.absorb import absorb
 
-            absorb(asked.folder, asked.into)
+            absorb(options.folder, options.into)
         else:
             from gpu.day import run
 
-            run(asked.command, asked.folder, asked.out, asked.seconds, asked.only)
+            run(options.command, options.folder, options.out, options.seconds, options.only)
     except (StrategistError, OSError) as error:
         return str(error)
     return None

@@ -48,8 +48,8 @@ def one_plan(devices: int) -> str:
 
 def ten_million() -> str:
     """Ten million candidates priced chunk by chunk, the best one kept."""
-    asked = situation(Request(model="70b", gpus="16x8xH100", workload=Workload(global_batch=256)))
-    model, on, workload = asked.model, asked.cluster, asked.request.workload
+    request_situation = situation(Request(model="70b", gpus="16x8xH100", workload=Workload(global_batch=256)))
+    model, on, workload = request_situation.model, request_situation.cluster, request_situation.request.workload
     columns = candidate_table(space(model, on, workload, SpaceConstraints())).take(np.arange(500_000))
     begin, done, best = process_time(), 0, np.inf
     while done < CANDIDATES:

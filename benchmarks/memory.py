@@ -1,7 +1,7 @@
 """The memory model against the simulator on a grid of plans: python benchmarks/memory.py [--page FILE] [PART-OF-A-NAME ...]
 
-Both say what the tensors of a plan's fullest rank take at most: the estimate in arithmetic, the simulation by running the trainer
-on tensors without values. Plans are eager, as the simulation is.
+Both give the peak bytes of tensors on the rank with the largest peak: the estimate in arithmetic, the simulation by running the
+trainer on tensors without values. Plans are eager, as the simulation is.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import os
 import statistics
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +22,10 @@ from strategist import api
 from strategist.contract import codec
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.options import Options
+from strategist.contract.options import KnobValue, Options
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.settings import with_settings
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank
 from strategist.contract.workload import Workload
 from strategist.errors import StrategistError
@@ -42,6 +43,7 @@ GPT = {
 MODELS = {"llama": LLAMA, "gpt": GPT}
 SEQ_LEN = 2048
 SMALL = "8xH100"
+Settings = Mapping[str, KnobValue]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +54,12 @@ class Case:
     model: str
     gpus: str
     layout: Layout
-    knobs: Knobs
+    knobs: Settings
     workload: Workload
 
 
-TP = {"sequence_parallel": True}
-LAYOUTS: dict[str, tuple[Layout, dict[str, object]]] = {
+TP: Settings = {"sequence_parallel": True}
+LAYOUTS: dict[str, tuple[Layout, Settings]] = {
     "fsdp": (Layout(dp_shard=8), {}),
     "fsdp kept": (Layout(dp_shard=8), {"reshard_after_forward": False}),
     "hsdp": (Layout(dp_replicate=2, dp_shard=4), {}),
@@ -93,7 +95,7 @@ LAYOUTS: dict[str, tuple[Layout, dict[str, object]]] = {
     "pp alone": (Layout(pp=8), {"pp_schedule": "1f1b", "no_sync": True}),
     "ddp": (Layout(dp_replicate=8), {}),
 }
-RECOMPUTE: dict[str, dict[str, object]] = {
+RECOMPUTE: dict[str, Settings] = {
     "none": {},
     "full": {"recompute": "full"},
     "every_second_layer": {"recompute": "every_second_layer"},
@@ -105,9 +107,9 @@ BATCHES = {"1x1": (1, 1), "2x1": (2, 1), "1x4": (1, 4)}
 
 ROUND = {"pp one round": 4}
 
-STAGES = {**TP, "loss_parallel": True, "no_sync": True}
-INTERLEAVED = {**STAGES, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2}
-LARGE: dict[str, tuple[str, str, Layout, dict[str, object], tuple[int, int, int]]] = {
+STAGES: Settings = {**TP, "loss_parallel": True, "no_sync": True}
+INTERLEAVED: Settings = {**STAGES, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2}
+LARGE: dict[str, tuple[str, str, Layout, Settings, tuple[int, int, int]]] = {
     "tp 8": ("llama3-8b", "2x8xH100", Layout(tp=8, dp_shard=2), {**TP, "loss_parallel": True}, (8192, 4, 1)),
     "tp 8 whole": ("llama3-8b", "2x8xH100", Layout(tp=8, dp_shard=2), {"loss_parallel": True}, (8192, 1, 1)),
     "fsdp chunked loss": ("llama3-8b", "8xH100", Layout(dp_shard=8), {"chunked_loss": True}, (8192, 1, 1)),
@@ -143,7 +145,7 @@ def cases() -> Iterator[Case]:
                         continue
                     many = count * (ROUND.get(layout_name, 8) if layout.pp > 1 else 1)
                     workload = Workload(seq_len=SEQ_LEN, global_batch=rows * many * layout.data_ranks, precision=precision)
-                    knobs = Knobs(**{"micro_batch": rows, **further, **recomputing})
+                    knobs = {"micro_batch": rows, **further, **recomputing}
                     name = f"{model} {precision}, {layout_name}, {recompute}, {batch}"
                     yield Case(name=name, model=model, gpus=SMALL, layout=layout, knobs=knobs, workload=workload)
     yield from large_cases()
@@ -154,7 +156,7 @@ def large_cases() -> Iterator[Case]:
     for layout_name, (model, gpus, layout, further, (seq_len, rows, count)) in LARGE.items():
         for recompute in ("none", "selective", "full") if (model, layout.tp) == ("llama3-8b", 8) else ("none", "full"):
             workload = Workload(seq_len=seq_len, global_batch=rows * count * layout.data_ranks)
-            knobs = Knobs(**{"micro_batch": rows, **further, **RECOMPUTE[recompute]})
+            knobs = {"micro_batch": rows, **further, **RECOMPUTE[recompute]}
             name = f"{model}, {layout_name}, {recompute}, {rows}x{count}"
             yield Case(name=name, model=model, gpus=gpus, layout=layout, knobs=knobs, workload=workload)
 
@@ -168,14 +170,13 @@ def plan_of(case: Case, folder: Path) -> Plan:
         config.write_text(json.dumps(MODELS[model]), encoding="utf-8")
         model = str(config)
     request = Request(model=model, gpus=case.gpus, workload=case.workload)
-    candidate = Candidate(
-        layout=case.layout, knobs=case.knobs, options=Options(gradient_as_bucket_view=True, optimizer_kernel="fused")
-    )
+    options = Options(gradient_as_bucket_view=True, optimizer_kernel="fused")
+    candidate = with_settings(Candidate(layout=case.layout, knobs=Knobs(), options=options), case.knobs)
     return planner.price_candidate(situation(request), candidate, deck=api.load_cards())
 
 
 def simulated(plan: Plan, rank: int, folder: Path) -> SimulatedRank | str:
-    """What the rank holds, or why it can't be said; in a process forked from this one."""
+    """The simulation of a rank in a process forked from this one, or its error."""
     out = folder / "rank.json"
     out.unlink(missing_ok=True)
     child = os.fork()
@@ -206,25 +207,27 @@ class Found:
 
 
 def compared(case: Case, folder: Path) -> Found | str:
-    """The fullest of the first and the last stage in both."""
+    """Both figures of the first or the last stage, whichever has the larger simulated peak."""
     try:
         plan = plan_of(case, folder)
     except StrategistError as error:
         return str(error)
     layout = plan.candidate.layout
-    ranks = [simulated(plan, layout.first_rank(stage), folder) for stage in dict.fromkeys((0, layout.pp - 1))]
-    wrong = [rank for rank in ranks if isinstance(rank, str)]
-    if wrong:
-        return wrong[0]
-    fullest = max(ranks, key=lambda rank: rank.peak_memory_bytes)
+    ranks = []
+    for stage in dict.fromkeys((0, layout.pp - 1)):
+        rank = simulated(plan, layout.first_rank(stage), folder)
+        if isinstance(rank, str):
+            return rank
+        ranks.append(rank)
+    peak_rank = max(ranks, key=lambda rank: rank.peak_memory_bytes)
     predicted = plan.estimate.memory
-    parts = {part: (getattr(predicted, part, 0.0), float(fullest.memory.get(part, 0))) for part in MEMORY_PARTS}
+    parts = {part: (getattr(predicted, part, 0.0), float(peak_rank.memory.get(part, 0))) for part in MEMORY_PARTS}
     return Found(
         case=case,
         estimated=predicted.allocated,
-        simulated=float(fullest.peak_memory_bytes),
+        simulated=float(peak_rank.peak_memory_bytes),
         parts=parts,
-        moment=f"{fullest.moment.phase} {fullest.moment.module} of rank {fullest.rank}",
+        moment=f"{peak_rank.moment.phase} {peak_rank.moment.module} of rank {peak_rank.rank}",
     )
 
 

@@ -104,7 +104,7 @@ def found_by(copy: Copy, fault: Fault, place: str, done: str, deadline: float) -
 
 
 def _failed(copy: Copy, chosen: Sequence[str], deadline: float) -> list[str]:
-    """The tests that fail to the first one, or a nameless one where pytest itself does: it cannot import, or somebody ends it."""
+    """The tests that fail to the first one, or a nameless one where pytest cannot import or is ended from outside."""
     shutil.rmtree(copy.root / ".pytest_cache", ignore_errors=True)
     if copy.run(("pytest", "-x", *chosen), deadline) in (0, 5):  # 5: every test was left out
         return []
@@ -118,10 +118,10 @@ def refused(copy: Copy, fault: Fault, deadline: float) -> str:
     with copy.changed(fault.path, text):
         if not copy.run((TYPES,), deadline):
             return ""
-        said = copy.output.partition("\n")[0]
+        verdict = copy.output.partition("\n")[0]
     if copy.run((TYPES,), deadline):
         sys.exit(f"{TYPES} is not content without a fault: {copy.output.partition(chr(10))[0]}")
-    return said
+    return verdict
 
 
 def tried(copy: Copy, fault: Fault, rest: Sequence[str], limit: float) -> tuple[str, str, float]:
@@ -145,8 +145,8 @@ def try_all(chosen: Mapping[int, Fault], count: int, results: Results, options: 
     with copied(commit) as copy:
         for number, fault in chosen.items():
             verdict, by, seconds = tried(copy, fault, rest, options.limit)
-            said = {"verdict": verdict, "by": by, "seconds": round(seconds, 1), "commit": commit, "rest": rest}
-            results.add({"id": fault.name(options.seed), "seed": options.seed, **asdict(fault), **said})
+            row = {"verdict": verdict, "by": by, "seconds": round(seconds, 1), "commit": commit, "rest": rest}
+            results.add({"id": fault.name(options.seed), "seed": options.seed, **asdict(fault), **row})
             print(f"{number} of {count}: {fault.path}:{fault.line} {fault.kind}: {verdict} {by} ({seconds:.0f} s)", flush=True)
 
 

@@ -126,10 +126,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--llm-analysis", metavar="PYTHON")
     parser.add_argument("--calculon", metavar="PYTHON")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     ways = {"strategist": (sys.executable, OURS)}
-    ways |= {"llm-analysis": (asked.llm_analysis, LLM_ANALYSIS)} if asked.llm_analysis else {}
-    ways |= {"Calculon": (asked.calculon, CALCULON)} if asked.calculon else {}
+    ways |= {"llm-analysis": (options.llm_analysis, LLM_ANALYSIS)} if options.llm_analysis else {}
+    ways |= {"Calculon": (options.calculon, CALCULON)} if options.calculon else {}
     rates: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, way in ways.items():

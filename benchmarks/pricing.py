@@ -48,15 +48,15 @@ def main() -> None:
     deck = load_deck(data_dir("cards"))
     print(f"Python {sys.version.split()[0]}, NumPy {np.__version__}, one core, processor time, least of {RUNS}")
     for name, request in REQUESTS.items():
-        asked = situation(request)
-        model, on, workload = asked.model, asked.cluster, request.workload
+        request_situation = situation(request)
+        model, on, workload = request_situation.model, request_situation.cluster, request.workload
         blocks = space(model, on, workload, SpaceConstraints())
         made = seconds(lambda: space(model, on, workload, SpaceConstraints()))  # noqa: B023 - called at once
         columns = candidate_table(blocks).take(np.linspace(0, blocks.candidates - 1, ROWS).astype(np.int64))
         facts = situation_facts(model, on, workload)
         priced = seconds(lambda: price(model, on, workload, columns))  # noqa: B023 - called at once
         judged = seconds(lambda: judge(deck, facts, columns))  # noqa: B023 - called at once
-        searched = seconds(lambda: ranking_of(asked, deck, None, Spaces()))  # noqa: B023 - called at once
+        searched = seconds(lambda: ranking_of(request_situation, deck, None, Spaces()))  # noqa: B023 - called at once
         print(
             f"{name}: {model.name} on {on.name}: space of {blocks.candidates:,} candidates in {made:.2f} s; "
             f"priced {columns.rows / priced:,.0f} a second; "

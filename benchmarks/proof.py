@@ -2,12 +2,12 @@
 
 Published are TorchTitan's runs on H100s, whose figure is what the allocator reserved. Compiled layers and float8 are predicted as
 they ran, and simulated as layers are written, in bf16. Measured here are four gloo processes, whose figure is what tensors took at
-most on the fullest rank.
+most on the rank with the largest peak.
 """
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,13 +19,14 @@ from strategist.accuracy.measure import price_cases
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, TrialSettings
-from strategist.contract.options import Options
+from strategist.contract.options import KnobValue, Options
 from strategist.contract.request import Request
+from strategist.contract.settings import with_settings
 from strategist.contract.workload import Workload
 from strategist.report.setting_text import layout_words
 
 SETTINGS = TrialSettings(steps=2, warmup_steps=1)
-HERE = {
+HERE: dict[str, tuple[Layout, Mapping[str, KnobValue]]] = {
     "FSDP2": (Layout(dp_shard=4), {}),
     "FSDP2, all recomputed": (Layout(dp_shard=4), {"recompute": "full"}),
     "DDP": (Layout(dp_replicate=4), {}),
@@ -61,22 +62,22 @@ def published() -> Iterator[Row]:
     for judged in price_cases(titan.cases(())):
         case = judged.case
         plan, marks = titan.plan_of(case, expandable=False), titan.marks(case)
-        fullest = titan.fullest(plan)
+        peak_rank = titan.peak_rank(plan)
         yield Row(
             name=f"{case.model.name} on {case.cluster.devices}, {layout_words(plan.candidate.layout)}, {marks}",
             predicted=judged.peak_memory_bytes,
-            simulated=float(fullest.peak_reserved_bytes or 0),
+            simulated=float(peak_rank.peak_reserved_bytes or 0),
             truth=case.peak_memory_bytes or 0.0,
             source=f"published, {case.row.row_id}",
         )
 
 
 def measured() -> Iterator[Row]:
-    """What tensors took on the fullest rank, MiB."""
+    """What tensors took on the rank with the largest peak, MiB."""
     request = Request(model="tiny", gpus="4xcpu", workload=WORKLOAD, backend="native")
     for name, (layout, knobs) in HERE.items():
-        options = Options(gradient_as_bucket_view=True)
-        plan = api.price(request, Candidate(layout=layout, knobs=Knobs(**knobs), options=options))
+        plain = Candidate(layout=layout, knobs=Knobs(), options=Options(gradient_as_bucket_view=True))
+        plan = api.price(request, with_settings(plain, knobs))
         shown = api.simulate(plan, range(4))
         with tempfile.TemporaryDirectory() as folder:
             measurement = api.run(plan, folder, SETTINGS)

@@ -25,20 +25,20 @@ def main() -> None:
     begin = time.perf_counter()
     found = api.replay(seeds=SEEDS, on_sweep=lambda name, done, count: print(f"{done} of {count}: {name}", file=sys.stderr))
     minutes = (time.perf_counter() - begin) / 60
-    ours = api.replay(OURS, seeds=SEEDS)
+    own_measurements = api.replay(OURS, seeds=SEEDS)
     if len(sys.argv) < 2:
-        print(samplers(found), sweeps(found), samplers(ours), sep="\n\n")
+        print(samplers(found), sweeps(found), samplers(own_measurements), sep="\n\n")
         return
     docs = Path(sys.argv[1])
     (docs / "replay.svg").write_text(replayed_plot(found), encoding="utf-8")
     rows = sum(sweep.rows for sweep in found.sweeps)
-    said = (
+    introduction = (
         f"{len(found.sweeps)} sweeps of {rows:,} rows, {SEEDS} seeds where a sampler leaves something to chance; this took"
         f" {minutes:.0f} minutes on {os.cpu_count()} cores."
     )
     legend = bullets(f"**{name}**: {prose(text)}" for name, text in LEGEND)
-    put(docs / "tuning.md", "replay", "\n\n".join((said, samplers(found), legend, sweeps(found))))
-    put(docs / "tuning.md", "gloo", samplers(ours), "replay")
+    put(docs / "tuning.md", "replay", "\n\n".join((introduction, samplers(found), legend, sweeps(found))))
+    put(docs / "tuning.md", "gloo", samplers(own_measurements), "replay")
 
 
 def samplers(found: ReplayDocument) -> str:

@@ -50,9 +50,9 @@ def main() -> None:
         print(f"{schedule}: {FINALISTS} finalists in {seconds([(Pipeline(schedule, 16, stages, 64), FINALISTS)]):.3f} s")
     mixed = [(Pipeline(schedule, 16, stages, count), 1) for schedule, stages in SCHEDULES.items() for count in (32, 64, 64, 64)]
     print(f"all schedules mixed: {len(mixed)} finalists in {seconds(mixed):.3f} s")
-    apart = [(Pipeline("interleaved_1f1b", 16, 2, 16 * (1 + number % 4)), 1) for number in range(4)]
-    apart += [(Pipeline("looped_bfs", 16, 2, 33 + number), 1) for number in range(FINALISTS - len(apart))]
-    print(f"no two alike: {len(apart)} finalists in {seconds(apart):.3f} s")
+    different = [(Pipeline("interleaved_1f1b", 16, 2, 16 * (1 + number % 4)), 1) for number in range(4)]
+    different += [(Pipeline("looped_bfs", 16, 2, 33 + number), 1) for number in range(FINALISTS - len(different))]
+    print(f"no two alike: {len(different)} finalists in {seconds(different):.3f} s")
 
 
 if __name__ == "__main__":

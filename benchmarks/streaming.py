@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from statistics import median
 from time import perf_counter
+from unittest.mock import patch
 
 import torch
 from strategist_runtime.mesh import Meshes
@@ -17,13 +18,14 @@ from strategist_runtime.training.trainer import Trainer, make_trainer
 
 from strategist import api
 from strategist.contract.measurement import TrialSettings
+from strategist.contract.options import KnobValue
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 
 MODEL, SEQ_LEN, STEPS, WARM_UP = "llama3.2-3b", 2048, 5, 2
 ROUNDS = (1, 2, 4, 8, 16)
-FIXED = {"recompute": "full", "micro_batch": 1, "compile": False}
+FIXED: dict[str, KnobValue] = {"recompute": "full", "micro_batch": 1, "compile": False}
 
 
 def plan_of(micro_batches: int, offload: str) -> Plan:
@@ -47,9 +49,9 @@ def seconds(trainer: Trainer) -> float:
 
 def measured(plan: Plan) -> float:
     """Seconds of a step; all micro-batches are one round."""
-    streaming.stream_rounds = lambda *_: 1  # type: ignore[assignment]
-    device = torch.device("cuda", 0)
-    return seconds(make_trainer(plan, replace(TrialSettings(), clip_norm=None), Meshes(), device))
+    trainer = make_trainer(plan, replace(TrialSettings(), clip_norm=None), Meshes(), torch.device("cuda", 0))
+    with patch.object(streaming, "stream_rounds", return_value=1):
+        return seconds(trainer)
 
 
 def main() -> None:

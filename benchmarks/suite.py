@@ -16,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from heapq import nlargest
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -191,11 +192,11 @@ def by_folder(runs: Iterable[Run]) -> str:
 
 def slowest(durations: Mapping[str, float]) -> str:
     """The longest, the cases of one test together."""
-    seconds, cases = Counter[str](), Counter[str]()
-    for name, each in durations.items():
-        seconds[name.partition("[")[0]] += each
-        cases[name.partition("[")[0]] += 1
-    rows = [(code(name), f"{cases[name]}", f"{each:.0f}") for name, each in seconds.most_common(SLOWEST)]
+    cases = defaultdict[str, list[float]](list)
+    for name, seconds in durations.items():
+        cases[name.partition("[")[0]].append(seconds)
+    longest = nlargest(SLOWEST, cases.items(), key=lambda item: sum(item[1]))
+    rows = [(code(name), f"{len(seconds)}", f"{sum(seconds):.0f}") for name, seconds in longest]
     return table(("test", "cases", "seconds"), rows)
 
 

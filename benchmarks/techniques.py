@@ -18,13 +18,15 @@ import torch
 
 from strategist import api
 from strategist.contract import codec
+from strategist.contract.options import KnobValue
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 
+DEGREES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 RANK = Path(__file__).parent / "plain" / "rank.py"
-FSDP = {"dp_shard": 2, "reshard_after_forward": True}
-CASES = {
+FSDP: dict[str, KnobValue] = {"dp_shard": 2, "reshard_after_forward": True}
+CASES: dict[str, dict[str, KnobValue]] = {
     "ddp": {"dp_replicate": 2},
     "fsdp": FSDP,
     "fsdp, accumulation": {**FSDP, "micro_batch": 1, "no_sync": True},
@@ -42,20 +44,21 @@ WORKLOAD = Workload(seq_len=128, global_batch=8, precision="fp32")
 RESAMPLES = 2000
 
 
-def plan_of(settings: dict[str, object]) -> Plan:
+def plan_of(settings: dict[str, KnobValue]) -> Plan:
     """The plan of a small model on some ranks of this machine, everything fixed."""
-    precision = settings.get("precision", "fp32")
-    degrees = dict.fromkeys(("pp", "dp_replicate", "dp_shard", "cp", "tp"), 1)
-    knobs = {
+    precision = str(settings.get("precision", "fp32"))
+    degrees: dict[str, KnobValue] = dict.fromkeys(DEGREES, 1)
+    knobs: dict[str, KnobValue] = {
         "recompute": "none",
         "compile": False,
         "offload": "none",
         "no_sync": False,
         "optimizer_kernel": "foreach",
     }
-    plain = {"sequence_parallel": False, "loss_parallel": False} if settings.get("tp", 1) != 1 else {}
-    micro_batch = {"micro_batch": WORKLOAD.global_batch // (settings.get("dp_replicate", 1) * settings.get("dp_shard", 1))}
-    fix = {**degrees, **knobs, **plain, **micro_batch, **settings}
+    plain: dict[str, KnobValue] = {"sequence_parallel": False, "loss_parallel": False} if settings.get("tp", 1) != 1 else {}
+    data_ranks = int(settings.get("dp_replicate", 1)) * int(settings.get("dp_shard", 1))
+    micro_batch = {"micro_batch": WORKLOAD.global_batch // data_ranks}
+    fix: dict[str, KnobValue] = {**degrees, **knobs, **plain, **micro_batch, **settings}
     fix.pop("precision", None)
     workload = replace(WORKLOAD, precision=precision)
     model = MIXTURE if "ep" in settings else MODEL
@@ -63,9 +66,9 @@ def plan_of(settings: dict[str, object]) -> Plan:
     return api.plan(request).plans[0]
 
 
-def ranks_of(settings: dict[str, object]) -> int:
+def ranks_of(settings: dict[str, KnobValue]) -> int:
     """The product of the degrees."""
-    return prod(int(value) for name, value in settings.items() if name in ("pp", "dp_replicate", "dp_shard", "cp", "tp"))
+    return prod(int(value) for name, value in settings.items() if name in DEGREES)
 
 
 def written(**config: object) -> Path:
@@ -93,7 +96,7 @@ def interval(ratios: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def measured(name: str, settings: dict[str, object]) -> dict[str, list[list[float]]]:
+def measured(name: str, settings: dict[str, KnobValue]) -> dict[str, list[list[float]]]:
     """Seconds and losses of both ways, as rank 0 saw them."""
     with tempfile.TemporaryDirectory() as folder:
         plan, target = Path(folder) / "plan.json", Path(folder) / "seconds.json"
@@ -104,7 +107,8 @@ def measured(name: str, settings: dict[str, object]) -> dict[str, list[list[floa
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(done.stderr)
-        return json.loads(target.read_text(encoding="utf-8"))
+        figures: dict[str, list[list[float]]] = json.loads(target.read_text(encoding="utf-8"))
+        return figures
 
 
 def main(names: list[str]) -> None:
@@ -112,11 +116,12 @@ def main(names: list[str]) -> None:
     print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, gloo, one thread a rank")
     for name in names or CASES:
         found = measured(name, CASES[name])
-        ours, by_hand = np.array(found["seconds"]).T
-        low, high = interval(by_hand / ours)
-        tokens = WORKLOAD.tokens_per_step / median(ours)
-        same = np.allclose(*np.array(found["losses"]).T, rtol=1e-4)
-        ratio = f"{median(by_hand / ours):.3f} of by hand [{low:.3f}, {high:.3f}]"
+        trainer_seconds, loop_seconds = np.array(found["seconds"]).T
+        low, high = interval(loop_seconds / trainer_seconds)
+        tokens = WORKLOAD.tokens_per_step / median(trainer_seconds)
+        trainer_losses, loop_losses = np.array(found["losses"]).T
+        same = np.allclose(trainer_losses, loop_losses, rtol=1e-4)
+        ratio = f"{median(loop_seconds / trainer_seconds):.3f} of by hand [{low:.3f}, {high:.3f}]"
         print(f"{name:24} {ranks_of(CASES[name])} ranks {tokens:9,.0f} tokens/s, {ratio}, equal losses: {same}", flush=True)
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from time import perf_counter
+from unittest.mock import patch
 
 from strategist_runtime.simulate import kernels
 from strategist_runtime.simulate.rank import simulate
@@ -35,26 +36,26 @@ TABLE = "torchtitan_2024_2025.csv"
 
 
 def main() -> None:
-    """One line a row, of the fullest of the ranks that are simulated."""
+    """A line for each row, of the simulated rank with the largest reserved memory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", help="row ids as in the table; none for all")
     parser.add_argument("--whole", action="store_true", help="trace every layer and micro-batch")
     parser.add_argument("--fused-norm", action="store_true", help="with torch's RMS norm of one kernel")
     parser.add_argument("--expandable", action="store_true", help="with expandable segments")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(
         f"{'row':10} {'published':>10} {'allocated':>10} {'reserved':>10} {'ratio':>6}  GiB; ratio: simulated reserved / published"
     )
-    for case in cases(asked.rows):
+    for case in cases(options.rows):
         begin = perf_counter()
-        plan = plan_of(case, expandable=asked.expandable)
-        found = fullest(plan, whole=asked.whole, fused_norm=asked.fused_norm)
+        plan = plan_of(case, expandable=options.expandable)
+        found = peak_rank(plan, whole=options.whole, fused_norm=options.fused_norm)
         published, reserved = (case.peak_memory_bytes or 0.0) / GIB, (found.peak_reserved_bytes or 0) / GIB
         figures = f"{published:10.1f} {found.peak_memory_bytes / GIB:10.2f} {reserved:10.2f} {reserved / published:6.3f}"
         print(f"{case.row.row_id:10} {figures}  {marks(case)} ({perf_counter() - begin:.0f} s)", flush=True)
 
 
-def fullest(plan: Plan, *, whole: bool = False, fused_norm: bool = False) -> SimulatedRank:
+def peak_rank(plan: Plan, *, whole: bool = False, fused_norm: bool = False) -> SimulatedRank:
     """Of the first and the last stage the rank for which the most is reserved."""
     layout = plan.candidate.layout
     ask = partial(simulated, plan, whole=whole, fused_norm=fused_norm)
@@ -65,13 +66,12 @@ def fullest(plan: Plan, *, whole: bool = False, fused_norm: bool = False) -> Sim
 
 def simulated(plan: Plan, rank: int, *, whole: bool, fused_norm: bool) -> SimulatedRank:
     """One rank; the process stays it."""
-    if not fused_norm:
-        kernels.cuda_replacements = nullcontext  # type: ignore[assignment]
-    return simulate(plan, rank, whole=whole)
+    with nullcontext() if fused_norm else patch.object(kernels, "cuda_replacements", nullcontext):
+        return simulate(plan, rank, whole=whole)
 
 
 def cases(rows: Sequence[str]) -> list[Case]:
-    """Those of the table that were asked for."""
+    """The named rows of the table, or all of them."""
     table = read_rows(data_dir("profiles") / "measurements" / "published" / TABLE)
     return [case_of(row) for row in table if not rows or row.row_id in rows]
 
@@ -88,8 +88,8 @@ def plan_of(case: Case, *, expandable: bool) -> Plan:
     options = Options(reshard_root=True, expandable_segments=expandable)
     chosen = Candidate(layout=case.candidate.layout, knobs=knobs, options=options)
     request = Request(model=case.model.name, gpus=case.cluster.name, workload=case.workload)
-    asked = Situation(request=request, model=case.model, cluster=case.cluster, notes=(), digest="")
-    return planner.price_candidate(asked, chosen, deck=load_deck())
+    priced_situation = Situation(request=request, model=case.model, cluster=case.cluster, notes=(), digest="")
+    return planner.price_candidate(priced_situation, chosen, deck=load_deck())
 
 
 def marks(case: Case) -> str:

@@ -25,9 +25,9 @@ def main() -> None:
         print(shown)
         return
     pairs = len({(item.before, item.sweep) for item in found.transfers})
-    said = f"{pairs} pairs of sweeps; this took {minutes:.0f} minutes on {os.cpu_count()} cores."
+    introduction = f"{pairs} pairs of sweeps; this took {minutes:.0f} minutes on {os.cpu_count()} cores."
     legend = bullets(f"**{name}**: {prose(text)}" for name, text in LEGEND)
-    put(Path(sys.argv[1]) / "tuning.md", "transfer", "\n\n".join((said, shown, legend)))
+    put(Path(sys.argv[1]) / "tuning.md", "transfer", "\n\n".join((introduction, shown, legend)))
 
 
 if __name__ == "__main__":

@@ -22,8 +22,10 @@ def commands() -> list[str]:
 def seconds(command: str, folder: Path, environment: dict[str, str]) -> float:
     """Wall time of one line at a shell; what it says is shown only where it fails."""
     begin = perf_counter()
-    said = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    done = subprocess.run(command, shell=True, cwd=folder, env=environment, text=True, **said)
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=environment, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
     if done.returncode:
         sys.exit(f"{command}\n{done.stdout}")
     taken = perf_counter() - begin

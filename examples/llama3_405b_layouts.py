@@ -5,6 +5,7 @@ is FSDP2 without resharding.
 """
 
 import sys
+from dataclasses import replace
 
 from strategist import api
 from strategist.contract.knobs import Candidate, Knobs
@@ -15,26 +16,26 @@ from strategist.contract.workload import Workload
 from strategist.units import GIB
 
 TITAN = "TorchTitan, benchmarks/llama3_h100_202412_torchtitan.md"
-FULL = {"recompute": "full", "sequence_parallel": True, "loss_parallel": True}
-STAGES = {**FULL, "no_sync": True}
+FULL = Knobs(recompute="full", sequence_parallel=True, loss_parallel=True)
+STAGES = replace(FULL, no_sync=True)
 ROOT = Options(reshard_root=True)
 PUBLISHED = {
     "1F1B, 8k tokens": (
-        TITAN, 8192, 256, Candidate(layout=Layout(pp=8, dp_shard=8, tp=8), knobs=Knobs(micro_batch=4, **STAGES), options=ROOT),
+        TITAN, 8192, 256, Candidate(layout=Layout(pp=8, dp_shard=8, tp=8), knobs=replace(STAGES, micro_batch=4), options=ROOT),
     ),
     "interleaved 1F1B, 8k": (
         TITAN, 8192, 256,
         Candidate(
             layout=Layout(pp=8, dp_shard=8, tp=8), options=ROOT,
-            knobs=Knobs(micro_batch=4, pp_schedule="interleaved_1f1b", pp_virtual_stages=2, **STAGES),
+            knobs=replace(STAGES, micro_batch=4, pp_schedule="interleaved_1f1b", pp_virtual_stages=2),
         ),
     ),
     "1F1B, 32k": (
-        TITAN, 32768, 64, Candidate(layout=Layout(pp=8, dp_shard=8, tp=8), knobs=Knobs(micro_batch=1, **STAGES), options=ROOT),
+        TITAN, 32768, 64, Candidate(layout=Layout(pp=8, dp_shard=8, tp=8), knobs=replace(STAGES, micro_batch=1), options=ROOT),
     ),
     "FSDP2 x TP, no stages": (
         "TorchTitan, train_configs/llama3_405b.toml (on 128)", 8192, 128,
-        Candidate(layout=Layout(dp_shard=64, tp=8), knobs=Knobs(micro_batch=2, **FULL), options=ROOT),
+        Candidate(layout=Layout(dp_shard=64, tp=8), knobs=replace(FULL, micro_batch=2), options=ROOT),
     ),
     "16 stages, nothing recomputed": (
         "arXiv 2407.21783, table 4 (on 8,192), here in 1F1B", 8192, 128,

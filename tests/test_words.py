@@ -47,7 +47,8 @@ def _texts(path: Path, source: str) -> Iterator[str]:
 
 
 def _sources() -> list[tuple[Path, str]]:
-    return [(path, path.read_text()) for half in ("strategist", "runtime") for path in sorted((ROOT / half).rglob("*.py"))]
+    halves = ("strategist", "runtime", "benchmarks", "examples")
+    return [(path, path.read_text()) for half in halves for path in sorted((ROOT / half).rglob("*.py"))]
 
 
 def test_code_and_messages_use_no_removed_word() -> None:

@@ -102,7 +102,7 @@ def report(pairs: Sequence[tuple[Case, Row]], calibration: Calibration) -> None:
             fits = PROBES[case.name] > 1
             print(f"{case.name}: {row['error'] or 'ran'}; target: {'runs' if fits else 'ends out of memory'}")
         if case.name.startswith("beside ") and (row.get("measured") or {}).get("seconds"):
-            ratio = statistics.median(by_hand / ours for ours, by_hand in row["measured"]["seconds"])
+            ratio = statistics.median(by_hand / trainer for trainer, by_hand in row["measured"]["seconds"])
             print(f"{case.name}: its seconds over the plan's {ratio:.3f}; target 1.0 at least")
 
 
@@ -125,8 +125,10 @@ def errors_of(case: Case, row: Row, calibration: Calibration) -> dict[str, float
 def calibrated(plan: Plan, calibration: Calibration) -> float:
     """Seconds of a step by the fitted factors."""
     request = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
-    asked = Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest="")
-    return planner.price_candidate(asked, plan.candidate, deck=load_deck(), calibration=calibration).estimate.step_seconds
+    priced_situation = Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest="")
+    return planner.price_candidate(
+        priced_situation, plan.candidate, deck=load_deck(), calibration=calibration
+    ).estimate.step_seconds
 
 
 def _place(pairs: Sequence[tuple[Case, Row]]) -> Path:

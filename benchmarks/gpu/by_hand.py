@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +40,7 @@ class Recomputed(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, *arguments: object, **options: object) -> Tensor:
+    def forward(self, *arguments: Any, **options: Any) -> Tensor:
         return checkpoint(self.layer, *arguments, use_reentrant=False, preserve_rng_state=False, **options)
 
 
@@ -85,12 +86,12 @@ def main() -> None:
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
-    plan, device = codec.load(Plan, asked.plan), this_device(asked.device, 0)
-    join_process_group(asked.out.parent, device.type, 60.0)
+    options = parser.parse_args()
+    plan, device = codec.load(Plan, options.plan), this_device(options.device, 0)
+    join_process_group(options.out.parent, device.type, 60.0)
     trainer = make_trainer(plan, TrialSettings(), make_meshes(plan.candidate.layout, device.type, 0, experts=False), device)
-    by_hand = loop(asked.how, plan, device)
-    found: dict[str, object] = {"how": asked.how, "versions": dict(library_versions())}
+    by_hand = loop(options.how, plan, device)
+    found: dict[str, object] = {"how": options.how, "versions": dict(library_versions())}
     seconds, losses = [], []
     for index in range(WARM_UP + PAIRS):
         rows = trainer.batch(index)
@@ -102,7 +103,7 @@ def main() -> None:
         if index >= WARM_UP:
             seconds.append([taken["plan"][0], taken["by hand"][0]])
         found |= {"seconds": seconds, "losses": losses[:3]}
-        asked.out.write_text(json.dumps(found), encoding="utf-8")
+        options.out.write_text(json.dumps(found), encoding="utf-8")
 
 
 def timed(step: Callable[[], float], device: torch.device) -> tuple[float, float]:

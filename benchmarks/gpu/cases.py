@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import titan
 
@@ -105,7 +106,7 @@ def _command(
 
 
 Settings = Mapping[str, KnobValue]
-VARIATIONS: dict[str, tuple[Settings, Mapping[str, object]]] = {
+VARIATIONS: dict[str, tuple[Settings, Mapping[str, Any]]] = {
     "base": ({}, {}),
     "recompute full": ({"recompute": "full"}, {}),
     "compiled": ({"compile": True}, {}),
@@ -176,7 +177,7 @@ def with_memory_limit(case: Case) -> Case:
 
 
 PUBLISHED = ("tt24-t1r1", "tt24-t1r2")
-SHADOWED: dict[str, tuple[str, str, Layout, dict[str, object], tuple[int, int, int]]] = {
+SHADOWED: dict[str, tuple[str, str, Layout, Settings, tuple[int, int, int]]] = {
     "70b fsdp 32 tp 8": (
         "llama3-70b", "32x8xH100", Layout(dp_shard=32, tp=8), {"sequence_parallel": True, "recompute": "full"}, (8192, 1, 1),
     ),
@@ -189,11 +190,14 @@ SHADOWED: dict[str, tuple[str, str, Layout, dict[str, object], tuple[int, int, i
 """Model, devices, layout, settings; tokens of a sequence, rows of a micro-batch, and micro-batches."""
 
 
+LOOPS: dict[str, Settings] = {"eager": {}, "compiled": {"compile": True}, "recomputed": {"recompute": "full"}, "torchtitan": {}}
+"""Loops of ``by_hand.py``, with the settings of the plans that they equal."""
+
+
 def shadows(chosen: Sizes) -> Iterator[Case]:
     """One rank of large runs, and the same steps by other hands."""
-    for how in ("eager", "compiled", "recomputed", "torchtitan"):
+    for how, settings in LOOPS.items():
         arguments = ("benchmarks/gpu/by_hand.py", how, "--device", chosen.kind, "--out", "{out}/result.json", "--plan", "{plan}")
-        settings: Settings = {"compiled": {"compile": True}, "recomputed": {"recompute": "full"}}.get(how, {})  # type: ignore[assignment]
         yield Case(
             name=f"beside {how}", session="shadow", arguments=arguments, plan=_plan(chosen, settings),
             expected_seconds=45, limit_seconds=COMPILED_LIMIT_SECONDS,
@@ -212,29 +216,29 @@ def _published() -> Iterator[tuple[str, Plan]]:
             yield row.row_id, titan.plan_of(case_of(row), expandable=False)
     for name, (model, gpus, layout, knobs, (seq_len, rows, count)) in SHADOWED.items():
         batch = rows * count * layout.data_ranks
-        asked = situation(Request(model=model, gpus=gpus, workload=Workload(seq_len=seq_len, global_batch=batch)))
-        yield name, _priced(asked, Candidate(layout=layout, knobs=Knobs(micro_batch=rows, **knobs)))  # type: ignore[arg-type]
+        request_situation = situation(Request(model=model, gpus=gpus, workload=Workload(seq_len=seq_len, global_batch=batch)))
+        yield name, _priced(request_situation, with_settings(Candidate(layout=layout, knobs=Knobs(micro_batch=rows)), knobs))
 
 
 def _small() -> Iterator[tuple[str, Plan]]:
     for name, layout in {"fsdp 4": Layout(dp_shard=4), "tp 2 fsdp 2": Layout(dp_shard=2, tp=2)}.items():
-        asked = situation(Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=64, global_batch=4)))
-        yield name, _priced(asked, Candidate(layout=layout, knobs=Knobs()))
+        request_situation = situation(Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=64, global_batch=4)))
+        yield name, _priced(request_situation, Candidate(layout=layout, knobs=Knobs()))
 
 
-def _plan(chosen: Sizes, settings: Settings, model: str = "", moe: MoEShape | None = None, **workload: object) -> Plan:
+def _plan(chosen: Sizes, settings: Settings, model: str = "", moe: MoEShape | None = None, **workload: Any) -> Plan:
     """A plan of one device, the base with some settings changed; it updates in one kernel, as the loops written by hand do."""
     settings = {"optimizer_kernel": "fused", **settings}
-    asked = {"seq_len": chosen.seq_len, "global_batch": 1, **workload}
+    values = {"seq_len": chosen.seq_len, "global_batch": 1, **workload}
     shape = resolve_model(model or chosen.base).shape
     layers = min(shape.layers, chosen.layers)
-    request = Request(model=shape.name, gpus=f"1x{chosen.gpu}", workload=Workload(**asked))  # type: ignore[arg-type]
+    request = Request(model=shape.name, gpus=f"1x{chosen.gpu}", workload=Workload(**values))
     shape = replace(shape, layers=layers, name=f"{shape.name} of {layers} layers", moe=moe)
     return _priced(situation(request, shape), with_settings(Candidate(layout=Layout(), knobs=Knobs()), settings))
 
 
-def _priced(asked: Situation, chosen: Candidate) -> Plan:
-    return planner.price_candidate(asked, chosen, deck=load_deck())
+def _priced(request_situation: Situation, chosen: Candidate) -> Plan:
+    return planner.price_candidate(request_situation, chosen, deck=load_deck())
 
 
 def read_cases(folder: Path, session: str = "") -> list[Case]:

@@ -184,9 +184,9 @@ def rank_environment(case: Case) -> Mapping[str, str]:
 
 def clocks() -> dict[str, str] | None:
     """What the driver says; None where there is none."""
-    asked = ["nvidia-smi", f"--query-gpu={','.join(CLOCKS)}", "--format=csv,noheader,nounits"]
+    query = ["nvidia-smi", f"--query-gpu={','.join(CLOCKS)}", "--format=csv,noheader,nounits"]
     try:
-        line = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
+        line = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
     except (OSError, subprocess.SubprocessError, IndexError):
         return None
     return dict(zip(CLOCKS, (word.strip() for word in line.split(",")), strict=False))

@@ -42,10 +42,10 @@ def matmuls(device: torch.device) -> Iterator[Sample]:
         warm_up(work, device)
         sides = [(side, side, side, "square") for side in compute.MATMUL_SIZES[device.type]]
         linears = [(ROWS[device.type], i, o, model) for model, sizes in SHAPES[device.type].items() for i, o in sizes]
-        for rows, inner, columns, what in (*sides, *linears):
+        for rows, inner, columns, shape_name in (*sides, *linears):
             seconds = seconds_of(compute.linear(name, rows, inner, columns, device), device, BUDGET_SECONDS)
             yield {
-                "dtype": name, "rows": rows, "inner": inner, "columns": columns, "of": what, "seconds": seconds,
+                "dtype": name, "rows": rows, "inner": inner, "columns": columns, "of": shape_name, "seconds": seconds,
                 "flops_per_second": 2 * rows * inner * columns / seconds,
             }  # fmt: skip
 
@@ -97,18 +97,18 @@ def layers(device: torch.device) -> Iterator[Sample]:
 def copies(device: torch.device) -> Iterator[Sample]:
     """Between pinned host memory and the device: each way alone, and both at once on two streams."""
     size, pin = COPIED_BYTES[device.type], device.type == "cuda"
-    here, here_too = (torch.ones(size // 4, device=device) for _ in range(2))
-    there, there_too = (torch.ones(size // 4, pin_memory=pin) for _ in range(2))
+    on_device, second_on_device = (torch.ones(size // 4, device=device) for _ in range(2))
+    in_host, second_in_host = (torch.ones(size // 4, pin_memory=pin) for _ in range(2))
     works: dict[str, tuple[Callable[[], object], int]] = {
-        "to host": (lambda: there.copy_(here, non_blocking=True), size),
-        "to device": (lambda: here.copy_(there, non_blocking=True), size),
+        "to host": (lambda: in_host.copy_(on_device, non_blocking=True), size),
+        "to device": (lambda: on_device.copy_(in_host, non_blocking=True), size),
     }
     if pin:
         streams = torch.cuda.Stream(), torch.cuda.Stream()
 
         def both() -> None:
             main = torch.cuda.current_stream()
-            for stream, (to, source) in zip(streams, ((there, here), (here_too, there_too)), strict=True):
+            for stream, (to, source) in zip(streams, ((in_host, on_device), (second_on_device, second_in_host)), strict=True):
                 stream.wait_stream(main)
                 with torch.cuda.stream(stream):
                     to.copy_(source, non_blocking=True)
@@ -142,12 +142,12 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     samples: list[Sample] = []
-    for sample in KINDS[asked.kind](torch.device(asked.device)):
+    for sample in KINDS[options.kind](torch.device(options.device)):
         samples.append(sample)
-        found = {"kind": asked.kind, "versions": dict(library_versions()), "samples": samples}
-        asked.out.write_text(json.dumps(found), encoding="utf-8")
+        found = {"kind": options.kind, "versions": dict(library_versions()), "samples": samples}
+        options.out.write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

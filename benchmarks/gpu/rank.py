@@ -2,21 +2,24 @@
 
 import json
 import sys
+from unittest.mock import patch
 
 from strategist_runtime import __main__ as program
 from strategist_runtime.rank_record import Recorder
+
+from strategist.contract.measurement import Outcome
 
 
 class Recording(Recorder):
     """Writes ``allocator.json`` before the record, which is the last thing that a rank does."""
 
-    def end(self, *arguments: object) -> None:
+    def end(self, outcome: Outcome, message: str = "") -> None:
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
             (self.folder / "allocator.json").write_text(json.dumps(torch.cuda.memory_stats()), encoding="utf-8")
-        super().end(*arguments)  # type: ignore[arg-type]
+        super().end(outcome, message)
 
 
 if __name__ == "__main__":
-    program.Recorder = Recording  # type: ignore[misc]
-    program.main(sys.argv[1:])
+    with patch.object(program, "Recorder", Recording):
+        program.main(sys.argv[1:])

@@ -3,7 +3,7 @@
 Each takes the model's shape, a micro-batch and the device, and returns a function that trains one step on (tokens, targets).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
@@ -13,7 +13,7 @@ from strategist_runtime.compat import context as compat_context
 from strategist_runtime.model.attention import Core
 from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.model.decoder import Decoder, StageSpec
-from strategist_runtime.model.experts import Combine
+from strategist_runtime.model.experts import Combine, MixtureOfExperts
 from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.weights.seeded import materialise
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -62,6 +62,15 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, foreach=True)
 
 
+def gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def whole(value: Tensor) -> Tensor:
+    """A tensor of which this rank has a part, on each rank."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
 def ddp(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
     model = built(shape)
     materialise(model, shape, seq_len, 0, CPU)
@@ -97,14 +106,14 @@ def fsdp(
             model.layers[name] = checkpoint_wrapper(layer, preserve_rng_state=False)
     for layer in model.layers.values():
         fully_shard(layer, mesh=mesh, mp_policy=policy, offload_policy=where)
-    fully_shard(model, mesh=mesh, reshard_after_forward=False, mp_policy=policy, offload_policy=where)
+    sharded = fully_shard(model, mesh=mesh, reshard_after_forward=False, mp_policy=policy, offload_policy=where)
     materialise(model, shape, seq_len, 0, CPU)
     optimizer = optimizer_of(model)
 
     def step(tokens: Tensor, targets: Tensor) -> float:
         total, count = torch.zeros(()), len(tokens) // micro_batch
         for index, (rows, wanted) in enumerate(zip(tokens.split(micro_batch), targets.split(micro_batch), strict=True)):
-            model.set_requires_gradient_sync(index == count - 1)
+            sharded.set_requires_gradient_sync(index == count - 1)
             loss = cross_entropy(model(rows), wanted) / count
             loss.backward()
             total += loss.detach()
@@ -140,27 +149,31 @@ def experts(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
     the experts as the one shard that they are."""
     model, ranks = built(shape), dist.get_world_size()
     mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("shard",))
-    dealt = init_device_mesh("cpu", (1, ranks), mesh_dim_names=("whole", "ep"), backend_override={"ep": "gloo"})
+    expert_mesh = init_device_mesh("cpu", (1, ranks), mesh_dim_names=("whole", "ep"), backend_override={"ep": "gloo"})
     for layer in model.layers.values():
-        routed = layer.feed_forward.experts
-        for name, parameter in list(routed.named_parameters()):
-            routed.register_parameter(name, nn.Parameter(distribute_tensor(parameter, dealt["ep"], [Shard(0)])))
-        layer.feed_forward.dispatch = partial(exchanged, dealt.get_group("ep"))
-        layer.feed_forward.router.balance_loss = shape.moe.balance_coefficient
-        fully_shard(routed, mesh=dealt["whole"])
+        mixture = layer.feed_forward
+        assert isinstance(mixture, MixtureOfExperts)
+        for name, parameter in list(mixture.experts.named_parameters()):
+            shard = distribute_tensor(parameter, expert_mesh["ep"], [Shard(0)])
+            mixture.experts.register_parameter(name, nn.Parameter(shard))
+        mixture.dispatch = partial(exchanged, expert_mesh.get_group("ep"))
+        mixture.router.balance_loss = mixture.router.moe.balance_coefficient
+        fully_shard(mixture.experts, mesh=expert_mesh["whole"])
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh, reshard_after_forward=False)
     materialise(model, shape, seq_len, 0, CPU)
-    theirs = [parameter for name, parameter in model.named_parameters() if ".experts." in name]
+    expert_parameters = [parameter for name, parameter in model.named_parameters() if ".experts." in name]
     others = [parameter for name, parameter in model.named_parameters() if ".experts." not in name]
-    optimizer = torch.optim.AdamW([{"params": others}, {"params": theirs}], lr=LEARNING_RATE, foreach=True)
+    optimizer = torch.optim.AdamW([{"params": others}, {"params": expert_parameters}], lr=LEARNING_RATE, foreach=True)
 
     def step(tokens: Tensor, targets: Tensor) -> float:
         loss = cross_entropy(model(tokens), targets)
         loss.backward()
-        torch._foreach_div_([parameter.grad.to_local() for parameter in theirs], ranks)  # each loss is a mean of one rank
-        norms = [nn.utils.get_total_norm([held.grad for held in part], foreach=True).full_tensor() for part in (others, theirs)]
-        for part in (others, theirs):  # torch takes no norm over two meshes
+        local = [gradient.to_local() for gradient in gradients(expert_parameters) if isinstance(gradient, DTensor)]
+        torch._foreach_div_(local, ranks)  # each loss is a mean of one rank
+        parts = others, expert_parameters
+        norms = [whole(nn.utils.get_total_norm(gradients(part), foreach=True)) for part in parts]
+        for part in parts:  # torch takes no norm over two meshes
             nn.utils.clip_grads_with_norm_(part, CLIP, torch.stack(norms).norm(), foreach=True)
         optimizer.step()
         optimizer.zero_grad()
@@ -220,7 +233,7 @@ def tensor_parallel(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
         with loss_parallel():
             loss = cross_entropy(model(tokens), targets)
             loss.backward()
-        return updated(model, optimizer, loss.detach().full_tensor())
+        return updated(model, optimizer, whole(loss.detach()))
 
     return step
 
@@ -244,11 +257,11 @@ def pipeline(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
         losses: list[Tensor] = []
         schedule.step(*((tokens,) if first else ()), target=targets if last else None, losses=losses, return_outputs=False)
         loss = torch.stack(losses).detach().mean() if last else torch.zeros(())
-        squared = torch.stack([parameter.grad.norm() for parameter in model.parameters()]).square().sum()
+        squared = torch.stack([gradient.norm() for gradient in gradients(model.parameters())]).square().sum()
         figures = torch.stack((loss, squared))
         dist.all_reduce(figures)
         scale = (CLIP / figures[1].sqrt()).clamp(max=1.0)
-        torch._foreach_mul_([parameter.grad for parameter in model.parameters()], scale)
+        torch._foreach_mul_(gradients(model.parameters()), scale)
         optimizer.step()
         optimizer.zero_grad()
         return figures[0].item()

@@ -50,12 +50,12 @@ def main(folder: Path, steps: int) -> None:
     )  # fmt: skip
     show("base", folder / "base", folder / "curves", folder / "held-out.jsonl", "The for statement")
 
-    common = (*common, "--train", "lora", "--lora-rank", "8")
-    strategist("plan", "--model", folder / "base", *common, "--fix", "dp_replicate=2", "-o", folder / "replicas.json")
-    strategist("plan", "--model", folder / "base", *common, "--fix", "tp=2", "-o", folder / "tensor.json")
-    data = ("--data", folder / "questions.jsonl", "--eval-data", folder / "held-out-questions.jsonl")
+    lora = (*common, "--train", "lora")
+    strategist("plan", "--model", folder / "base", *lora, "--fix", "dp_replicate=2", "-o", folder / "replicas.json")
+    strategist("plan", "--model", folder / "base", *lora, "--fix", "tp=2", "-o", folder / "tensor.json")
+    questions = ("--data", folder / "questions.jsonl", "--eval-data", folder / "held-out-questions.jsonl")
     strategist(
-        "run", folder / "replicas.json", "--steps", half, "--weights", folder / "base", "--learning-rate", "3e-3", *data,
+        "run", folder / "replicas.json", "--steps", half, "--weights", folder / "base", "--learning-rate", "3e-3", *questions,
         "--save", folder / "lora", "--log", folder / "lora-curves", "--out", folder / "replicas-run",
     )  # fmt: skip
     strategist(
@@ -77,19 +77,19 @@ def prepare(folder: Path) -> None:
     trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(topics.values(), trainer)
     tokenizer.save(str(model / "tokenizer.json"))
-    said = {"eos_token": END, "tokenizer_class": "PreTrainedTokenizerFast"}
-    (model / "tokenizer_config.json").write_text(json.dumps(said), encoding="utf-8")
+    tokenizer_config = {"eos_token": END, "tokenizer_class": "PreTrainedTokenizerFast"}
+    (model / "tokenizer_config.json").write_text(json.dumps(tokenizer_config), encoding="utf-8")
     (model / "config.json").write_text(json.dumps(SHAPE), encoding="utf-8")
     named = sorted(topics.items())
     for name, kept in {"train": False, "held-out": True}.items():
         chosen = [pair for index, pair in enumerate(named) if (index % HELD_OUT == 0) is kept]
         lines(folder / f"{name}.jsonl", [{"text": text} for _, text in chosen])
-        asked = [{"prompt": question(topic), "response": f" {first_sentence(text)}"} for topic, text in chosen]
-        lines(folder / f"{'questions' if name == 'train' else 'held-out-questions'}.jsonl", asked)
+        questions = [{"prompt": question(topic), "response": f" {first_sentence(text)}"} for topic, text in chosen]
+        lines(folder / f"{'questions' if name == 'train' else 'held-out-questions'}.jsonl", questions)
 
 
 def question(topic: str) -> str:
-    """What the tuned model is asked."""
+    """The prompt of the tuned model."""
     return f"Q: What is {topic}?\nA:"
 
 
@@ -112,16 +112,16 @@ def strategist(*arguments: object) -> None:
 
 
 def show(name: str, model: Path, curves: Path, held_out: Path, prompt: str) -> None:
-    """Loads an exported model with transformers, holds its loss against the trainer's, and has it write."""
+    """Loads an exported model with transformers, holds its loss against the trainer's, and generates text with it."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    theirs, tokenizer = AutoModelForCausalLM.from_pretrained(model).eval(), AutoTokenizer.from_pretrained(model)
+    exported, tokenizer = AutoModelForCausalLM.from_pretrained(model).eval(), AutoTokenizer.from_pretrained(model)
     rows = [json.loads(line) for line in (curves / "curves.jsonl").read_text(encoding="utf-8").splitlines()]
     losses = [row["evaluation_loss"] for row in rows if row["evaluation_loss"] is not None]
     print(f"{name}: training loss {rows[0]['loss']:.3f} -> {rows[-1]['loss']:.3f}, held out", *(f"{loss:.4f}" for loss in losses))
-    print(f"{name}: held out by transformers {held_out_loss(theirs, tokenizer, held_out):.4f}")
-    asked = tokenizer(prompt, return_tensors="pt")
-    written = theirs.generate(**asked, max_new_tokens=40, do_sample=False, pad_token_id=0, eos_token_id=0)
+    print(f"{name}: held out by transformers {held_out_loss(exported, tokenizer, held_out):.4f}")
+    inputs = tokenizer(prompt, return_tensors="pt")
+    written = exported.generate(**inputs, max_new_tokens=40, do_sample=False, pad_token_id=0, eos_token_id=0)
     print(f"{name}: {tokenizer.decode(written[0])!r}")
 
 

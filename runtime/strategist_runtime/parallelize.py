@@ -68,9 +68,9 @@ def _part(
     builder.split(model, meshes, plan)
     if context is not None:
         context.parallelize_attention(_native(model))
-    has_adapters, quantised = plan.workload.train != "full", plan.workload.train == "qlora"
-    if has_adapters:
+    if plan.workload.train != "full":
         lora.freeze(model, model_dtype(plan))
+        quantised = plan.workload.train == "qlora"
         lora.add_adapters(model.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=quantised)
     buffers = OffloadBuffers(_native(model), device) if plan.candidate.knobs.activation_offload else None
     if buffers is not None:
@@ -81,17 +81,21 @@ def _part(
     if meshes.data is not None:
         data_parallel.shard(model, plan, meshes.data, meshes.expert_data)
     model.forward_context = partial(forward_context, plan, device)
-    offloaded = plan.candidate.knobs.offload == "all"
-    parameter_device = torch.device("cpu") if offloaded else device
-    builder.fill(model, plan, settings, parameter_device)
-    if offloaded:
-        _compute_on(_native(model), device)
-    if quantised:
-        lora.quantise(model, builder.rows_of(plan, settings))
+    _fill(builder, model, plan, settings, device)
     if context is not None:
         native = _native(model)
         native.metadata_builder = context.metadata_builder(native.metadata_builder)
     return model
+
+
+def _fill(builder: ModelBuilder, model: ParallelizableModel, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
+    """Gives the parameters their values, in host memory if they are offloaded."""
+    offloaded = plan.candidate.knobs.offload == "all"
+    builder.fill(model, plan, settings, torch.device("cpu") if offloaded else device)
+    if offloaded:
+        _compute_on(_native(model), device)
+    if plan.workload.train == "qlora":
+        lora.quantise(model, builder.rows_of(plan, settings))
 
 
 def _native(model: ParallelizableModel) -> Decoder:

@@ -14,6 +14,7 @@ from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.cost.calibration import load_calibration
 from strategist.errors import FileError, InputError
+from strategist.expr.evaluate import Facts
 from strategist.files import outputs
 from strategist.formats.catalog import backend, find_format, formats, readable_formats
 from strategist.formats.export_notes import header_lines
@@ -23,6 +24,7 @@ from strategist.formats.setup import GivenValues, setup
 from strategist.formats.supported import supported
 from strategist.launch.catalog import JOBS, NONE, unused_options as unused_job_options, with_job
 from strategist.launch.job import JobOptions
+from strategist.rules.backend import Backend
 from strategist.search.facts import situation_facts
 
 REQUIRED_PARTS = ("layout", "model", "workload", "device")
@@ -164,28 +166,14 @@ def export_plan(
         raise InputError(f"format {target_format.name}", "is only read", f"choose one of {', '.join(formats())}")
     limits, facts = backend(target_format), situation_facts(plan.model, plan.cluster, plan.workload)
     do = f"plan again with --backend {target_format.name}"
-    unsupported = limits.unsupported_settings(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
-    if blocking := sorted(
-        (name for name in unsupported if name.partition(".")[0] in REQUIRED_PARTS), key=lambda name: name.startswith("layout.")
-    ):
-        advice = (
-            do if blocking[0].startswith("layout.") else "change the request, or export to another format: plan --show backends"
-        )
-        raise InputError(f"plan {plan.id}", unsupported[blocking[0]], advice)
-    supported_plan = supported(plan, limits, facts)
-    if refusals := limits.refusals(supported_plan.candidate, plan.model, plan.workload, facts):
-        raise InputError(f"plan {plan.id}", refusals[0], do)
+    expressed = _expressed_plan(plan, limits, facts, do)
     refused = limits.refusals(plan.candidate, plan.model, plan.workload, facts)
-    setting_reasons = reasons(plan, load_cards(cards, without))
-    written = target_format.write(
-        supported_plan,
-        {
-            name: text
-            for name, text in setting_reasons.items()
-            if value_of(supported_plan.candidate, name) == value_of(plan.candidate, name)
-        },
-    )
-    written = written.with_inputs(inputs)
+    kept = {
+        name: text
+        for name, text in reasons(plan, load_cards(cards, without)).items()
+        if value_of(expressed.candidate, name) == value_of(plan.candidate, name)
+    }
+    written = target_format.write(expressed, kept).with_inputs(inputs)
     shipped = {file.name for file in options.files}
     needs = tuple(need for need in written.needs if need.partition(":")[0] not in shipped)
     header = (*(f"not in this file: {text}" for text in refused), *(f"missing: {need}" for need in needs))
@@ -193,6 +181,20 @@ def export_plan(
     written = replace(written, findings=findings, needs=needs)
     written = written.with_remarks(header_lines(plan), header) if header else written
     return with_job(plan, written, job, options) if job else written
+
+
+def _expressed_plan(plan: Plan, limits: Backend, facts: Facts, do: str) -> Plan:
+    """The plan without the settings that the format cannot express; ``do`` is the advice where they cannot be left out."""
+    unsupported = limits.unsupported_settings(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
+    if blocking := sorted(
+        (name for name in unsupported if name.partition(".")[0] in REQUIRED_PARTS), key=lambda name: name.startswith("layout.")
+    ):
+        other = "change the request, or export to another format: plan --show backends"
+        raise InputError(f"plan {plan.id}", unsupported[blocking[0]], do if blocking[0].startswith("layout.") else other)
+    expressed = supported(plan, limits, facts)
+    if refusals := limits.refusals(expressed.candidate, plan.model, plan.workload, facts):
+        raise InputError(f"plan {plan.id}", refusals[0], do)
+    return expressed
 
 
 def write_files(written: ExportedFiles, folder: str | Path, *, force: bool = False) -> tuple[Path, ...]:

@@ -203,11 +203,11 @@ class Reading:
                     self.report(SETTING, f"{name.name} is a whole number from {minimum} on, not {value!r}", item_path)
             elif not any(same_choice(value, choice) for choice in name.choices):
                 choices = ", ".join(str(choice).lower() for choice in name.choices)
-                unknown_word = UnknownWord(value, _words(name)) if isinstance(value, str) else None
+                unknown_word = (
+                    UnknownWord(value, [choice for choice in name.choices if isinstance(choice, str)])
+                    if isinstance(value, str)
+                    else None
+                )
                 message = f"{value!r} is not one of {choices}{near_miss(str(value), map(str, name.choices))}"
                 self.report(SETTING, message, item_path, unknown_word=unknown_word)
         return tuple(values)
-
-
-def _words(name: Name) -> list[str]:
-    return [choice for choice in name.choices if isinstance(choice, str)]

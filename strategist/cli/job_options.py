@@ -21,14 +21,22 @@ PAIRS = {
 
 def add(parser: Parser, kinds: str) -> None:
     """Adds the options; ``kinds`` lists the kinds of jobs for the help."""
-    group = parser.add_argument_group("what it trains on, written where the files have placeholders")
+    _add_inputs(parser.add_argument_group("what it trains on, written where the files have placeholders"))
+    group = parser.add_argument_group("what starts it")
+    group.add_argument("--job", default="", metavar="KIND", help=f"what starts the export: {kinds}")
+    _add_container(group)
+    _add_start(group)
+
+
+def _add_inputs(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--weights", metavar="PLACE", help="model to begin with: a folder, or a Hub id where the framework takes one"
     )
     group.add_argument("--data", metavar="PLACE", help="training data, as the framework names it")
     group.add_argument("--tokenizer", metavar="PLACE", help="folder or Hub id of the tokenizer")
-    group = parser.add_argument_group("what starts it")
-    group.add_argument("--job", default="", metavar="KIND", help=f"what starts the export: {kinds}")
+
+
+def _add_container(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--image", default="", metavar="NAME", help="the container's image, for jobs of Kubernetes")
     group.add_argument(
         "--file", action="append", default=[], metavar="FILE", help="ship this file of yours too, e.g. train.py; may be repeated"
@@ -55,6 +63,9 @@ def add(parser: Parser, kinds: str) -> None:
         "--node-label", action="append", default=[], metavar="NAME=VALUE",
         help="run on nodes of Kubernetes with this label only, e.g. nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3; may be repeated",
     )  # fmt: skip
+
+
+def _add_start(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--hosts", default="", metavar="NAMES", help="of --job hosts, with addresses, e.g. node1,node2=10.0.0.2")
     group.add_argument("--remote-shell", default="", metavar="WORDS", help="how a command gets to a host (default: ssh)")
     group.add_argument("--slurm", default="", metavar="OPTIONS", help="more options of sbatch, as in --slurm=--partition=gpu")

@@ -34,6 +34,18 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     request_options.add(parser)
     goal_options.add(parser)
+    _add_limits(parser)
+    _add_study(parser)
+    _add_trials(parser)
+    deck_options.add_language(parser)
+    sections.add(parser, SECTIONS)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--json-lines", action="store_true", help="print a line of JSON for each event as it comes, and no report")
+    parser.add_argument("--quiet", action="store_true", help="print nothing before the end but errors")
+    parser.set_defaults(command=run)
+
+
+def _add_limits(parser: Parser) -> None:
     parser.add_argument("--trials", type=whole("--trials"), default=10, metavar="N", help="finished trials to reach (default 10)")
     parser.add_argument("--minutes", type=above_zero("--minutes"), metavar="M", help="start no trial later")
     parser.add_argument(
@@ -53,6 +65,9 @@ def add(parser: Parser) -> None:
         metavar="NAME",
         help=f"what proposes trials: {', '.join(api.SAMPLERS)} (default surrogate)",
     )
+
+
+def _add_study(parser: Parser) -> None:
     parser.add_argument("--study", metavar="DIR", help="folder of the study; an existing one goes on")
     parser.add_argument(
         "--ledger", default="", metavar="ADDRESS",
@@ -62,6 +77,9 @@ def add(parser: Parser) -> None:
         "--warm", action="append", default=[], metavar="STUDY",
         help="another study, of any model and GPUs, to start from its trials; a folder or postgresql://...; repeatable",
     )  # fmt: skip
+
+
+def _add_trials(parser: Parser) -> None:
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure in a trial (default 10)")
     parser.add_argument(
         "--shadow",
@@ -74,12 +92,6 @@ def add(parser: Parser) -> None:
         help="so many trials side by side, where slurm or ray has room for them (default 1)",
     )  # fmt: skip
     parser.add_argument("--seed", type=whole("--seed"), default=0, metavar="N", help="seed of weights and data (default 0)")
-    deck_options.add_language(parser)
-    sections.add(parser, SECTIONS)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--json-lines", action="store_true", help="print a line of JSON for each event as it comes, and no report")
-    parser.add_argument("--quiet", action="store_true", help="print nothing before the end but errors")
-    parser.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -60,9 +60,8 @@ def _running(snapshot: TuningSnapshot) -> Iterator[RenderableType]:
     event, event_trial = snapshot.event, snapshot.event_trial
     if event_trial is not None:
         yield heading(f"Trial {event_trial.number} of {event.trials}", ", ".join(_progress(event)))
-        yield Padding(
-            _settings(event_trial.plan.estimate.step_seconds, change_words(event_trial.plan), event_trial.proposed_by), (0, 0, 0, 2)
-        )
+        predicted, proposed_by = show_seconds(event_trial.plan.estimate.step_seconds), proposer(event_trial.proposed_by)
+        yield Padding(truncate(f"predicted {predicted}, by {proposed_by}: {change_words(event_trial.plan)}"), (0, 0, 0, 2))
     elif event.event_type is EventType.WAITING:
         yield heading("Waiting", "for trials of other tuners")
     else:
@@ -84,10 +83,6 @@ def _progress(event: TuneEvent) -> Iterator[str]:
     if progress.step_seconds:
         yield f"{show_seconds(progress.step_seconds[-1])} a step"
     yield f"for {progress.elapsed_seconds:.0f} s"
-
-
-def _settings(predicted_seconds: float, words: str, proposed_by: str) -> Text:
-    return truncate(f"predicted {show_seconds(predicted_seconds)}, by {proposer(proposed_by)}: {words}")
 
 
 def _facts(snapshot: TuningSnapshot) -> Iterator[tuple[str, RenderableType]]:

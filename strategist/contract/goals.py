@@ -137,15 +137,17 @@ def peak_bytes(measurement: Measurement) -> int | None:
 
 def cost(plan: Plan, step_seconds: float) -> float | None:
     """US dollars per million tokens at this step time; None where devices have no price."""
-    whole = plan.estimate.price_per_step
-    per_step = None if whole is None else whole * step_seconds / plan.estimate.step_seconds
-    return None if per_step is None else MILLION * per_step / plan.workload.tokens_per_step
+    return _per_million_tokens(plan.estimate.price_per_step, plan, step_seconds)
 
 
 def energy(plan: Plan, step_seconds: float) -> float | None:
     """Joules per million tokens at this step time and the estimate's mean power; None where that is unknown."""
-    whole = plan.estimate.energy_joules_per_step
-    per_step = None if whole is None else whole * step_seconds / plan.estimate.step_seconds
+    return _per_million_tokens(plan.estimate.energy_joules_per_step, plan, step_seconds)
+
+
+def _per_million_tokens(predicted_per_step: float | None, plan: Plan, step_seconds: float) -> float | None:
+    """A figure that grows with the step time, for a million tokens at this step time."""
+    per_step = None if predicted_per_step is None else predicted_per_step * step_seconds / plan.estimate.step_seconds
     return None if per_step is None else MILLION * per_step / plan.workload.tokens_per_step
 
 

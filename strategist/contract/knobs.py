@@ -140,26 +140,9 @@ class Knobs:
             yield (
                 f"data ranks {layout.data_ranks} x micro_batch {self.micro_batch} must divide global_batch {workload.global_batch}"
             )
-        if self.reshard_after_forward == "subgroup" and (
-            self.reshard_group_size < 2
-            or layout.fsdp_ranks % self.reshard_group_size
-            or self.reshard_group_size == layout.fsdp_ranks
-        ):
-            yield f"reshard_group_size {self.reshard_group_size} must be a true divisor of dp_shard x cp = {layout.fsdp_ranks}"
-        if self.reshard_after_forward == "subgroup" and layout.tp > 1:
-            # torch 2.13: "Resharding to smaller mesh is not supported for DTensor parameters yet"
-            yield f"reshard_after_forward subgroup needs tp 1, not {layout.tp}: FSDP2 cannot regroup shards that tp has split"
-        if self.reshard_after_forward == "subgroup" and layout.ep > 1:
-            # torch refuses this too, after a hang: expert parameters are sharded over other process groups than the rest
-            yield f"reshard_after_forward subgroup needs ep 1, not {layout.ep}: FSDP2 cannot regroup experts that ep has dealt out"
-        if self.offload == "streamed" and layout.pp < layout.world_size:
-            yield "offload streamed deals stages to devices one by one: pp must span all devices"
-        if self.offload == "streamed" and self.recompute != "full":
-            yield f"offload streamed keeps inputs of layers only: recompute must be full, not {self.recompute}"
-        if self.async_optimizer_step and self.offload != "streamed":
-            yield f"async_optimizer_step needs offload streamed, not {self.offload}: only there the hosts update"
-        if self.activation_offload and self.offload == "streamed":
-            yield "offload streamed keeps inputs of layers in host memory by itself: activation_offload must be false"
+        if self.reshard_after_forward == "subgroup":
+            yield from self._subgroup_violations(layout)
+        yield from self._streaming_violations(layout)
         if layout.tp == 1 and (self.sequence_parallel or self.loss_parallel):
             yield "sequence_parallel and loss_parallel need tp above 1"
         if self.loss_parallel and model.vocab_size % layout.tp:
@@ -170,6 +153,27 @@ class Knobs:
             yield from self._overlap_violations(layout, workload)
         yield from self._arithmetic_violations(layout, workload)
         yield from self._pipeline_violations(layout, model, workload)
+
+    def _subgroup_violations(self, layout: Layout) -> Iterator[str]:
+        size, ranks = self.reshard_group_size, layout.fsdp_ranks
+        if size < 2 or ranks % size or size == ranks:
+            yield f"reshard_group_size {size} must be a true divisor of dp_shard x cp = {ranks}"
+        if layout.tp > 1:
+            # torch 2.13: "Resharding to smaller mesh is not supported for DTensor parameters yet"
+            yield f"reshard_after_forward subgroup needs tp 1, not {layout.tp}: FSDP2 cannot regroup shards that tp has split"
+        if layout.ep > 1:
+            # torch refuses this too, after a hang: expert parameters are sharded over other process groups than the rest
+            yield f"reshard_after_forward subgroup needs ep 1, not {layout.ep}: FSDP2 cannot regroup experts that ep has dealt out"
+
+    def _streaming_violations(self, layout: Layout) -> Iterator[str]:
+        if self.offload == "streamed" and layout.pp < layout.world_size:
+            yield "offload streamed deals stages to devices one by one: pp must span all devices"
+        if self.offload == "streamed" and self.recompute != "full":
+            yield f"offload streamed keeps inputs of layers only: recompute must be full, not {self.recompute}"
+        if self.async_optimizer_step and self.offload != "streamed":
+            yield f"async_optimizer_step needs offload streamed, not {self.offload}: only there the hosts update"
+        if self.activation_offload and self.offload == "streamed":
+            yield "offload streamed keeps inputs of layers in host memory by itself: activation_offload must be false"
 
     def _overlap_violations(self, layout: Layout, workload: Workload) -> Iterator[str]:
         """Violations of ``ep_overlap`` (megatron/core/transformer/transformer_config.py, core_v0.19)."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from strategist.cards.card import Card, Example
+from strategist.cards.card import Card
 from strategist.contract.example import CardTest, Failure, Script, ScriptOutcome, ScriptResult
 from strategist.executors.card_examples import TIMEOUT_SECONDS, run_scripts
 from strategist.lint.cases import failures
@@ -30,7 +30,8 @@ def run_examples(
         if on_result is not None:
             on_result(keys[number], result)
 
-    ran = run_scripts([_script(example) for example in scripts.values()], timeout_seconds=timeout_seconds, on_result=forward)
+    programs = [Script(run=example.run, ranks=example.ranks, refused=example.refused) for example in scripts.values()]
+    ran = run_scripts(programs, timeout_seconds=timeout_seconds, on_result=forward)
     return dict(zip(keys, ran, strict=True))
 
 
@@ -57,10 +58,6 @@ def run_tests(
     for key, result in ran.items():  # scripts that the runner did not reach
         advance(key, result)
     return tuple(tests)
-
-
-def _script(example: Example) -> Script:
-    return Script(run=example.run, ranks=example.ranks, refused=example.refused)
 
 
 def _key(card: Card, index: int) -> ExampleKey:

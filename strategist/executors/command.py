@@ -75,7 +75,10 @@ class CommandExecutor:
         ranks = plan.candidate.layout.world_size
         measured = run_trial(plan, folder, settings, on_event, command, starts=ranks, measure=figures)
         measurement = replace(
-            measured, evidence=replace(measured.evidence, rank=None), lost_ranks=(), versions=self._program_versions()
+            measured,
+            evidence=replace(measured.evidence, rank=None),
+            lost_ranks=(),
+            versions={"program": self.program.name, "program file": self.program.digest},
         )
         codec.save(measurement, folder / "measurement.json")
         return measurement
@@ -190,9 +193,6 @@ class CommandExecutor:
             step_timeout_seconds=settings.step_timeout_seconds if stated.step_seconds is None else stated.step_seconds,
             wall_timeout_seconds=total,
         )
-
-    def _program_versions(self) -> dict[str, str]:
-        return {"program": self.program.name, "program file": self.program.digest}
 
 
 def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], wall_seconds: float) -> dict[str, Any]:

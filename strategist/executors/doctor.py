@@ -3,7 +3,7 @@
 A check is a function from facts to findings; ``CHECKS`` holds all of them.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from strategist.contract.diagnostic import Diagnostic, Level
@@ -145,44 +145,49 @@ def _has_kernels(capability: str, architectures: Collection[str]) -> bool:
 def gpu_state(facts: MachineFacts) -> Iterator[Diagnostic]:
     """The state of each GPU."""
     for gpu in facts.gpus:
-        name = f"GPU {gpu['index']}"
-        errors = gpu.get("ecc.errors.uncorrected.volatile.total", "0")
-        if errors.isdigit() and int(errors):
-            yield _error(
-                "ecc",
-                f"{name} has had memory errors that could not be corrected: results may be wrong",
-                "reset it, and have it replaced if they come back",
-            )
-        for reason in ("hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"):
-            if gpu.get(f"clocks_throttle_reasons.{reason}") == "Active":
-                yield _warning(
-                    "throttled",
-                    f"{name} is slowed down now ({reason}): it paces all ranks, and measurements are too slow",
-                    "cool it or raise its limit, then measure again",
-                )
-        if gpu.get("persistence_mode") == "Disabled":
-            yield _info(
-                "persistence",
-                f"{name} has persistence mode off: each first use loads the driver's state, seconds a start",
-                "sudo nvidia-smi -pm 1",
-            )
-        if gpu.get("pcie.link.width.current", "") != gpu.get("pcie.link.width.max", ""):
-            yield _warning(
-                "pcie-width",
-                f"{name} has {gpu['pcie.link.width.current']} of {gpu['pcie.link.width.max']} PCIe lanes: its link is slower",
-                "reseat it, or look at the slot and its risers",
-            )
-        if gpu.get("memory.used", "").isdigit() and int(gpu["memory.used"]) > 1024:
-            yield _warning(
-                "memory-used",
-                f"{name} has {gpu['memory.used']} MiB in use: a plan that fits may run out of memory",
-                "end what uses it: nvidia-smi lists it",
-            )
+        yield from _one_gpu(gpu)
     if facts.torch and facts.torch.get("no_peer_access"):
         yield _info(
             "peer-access",
             f"{facts.torch['no_peer_access']} pairs of GPUs have no peer access: what they exchange goes through host memory",
             "plan with what strategist profile measures, which shows it",
+        )
+
+
+def _one_gpu(gpu: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """The state of one GPU, as nvidia-smi reports it."""
+    name = f"GPU {gpu['index']}"
+    errors = gpu.get("ecc.errors.uncorrected.volatile.total", "0")
+    if errors.isdigit() and int(errors):
+        yield _error(
+            "ecc",
+            f"{name} has had memory errors that could not be corrected: results may be wrong",
+            "reset it, and have it replaced if they come back",
+        )
+    for reason in ("hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"):
+        if gpu.get(f"clocks_throttle_reasons.{reason}") == "Active":
+            yield _warning(
+                "throttled",
+                f"{name} is slowed down now ({reason}): it paces all ranks, and measurements are too slow",
+                "cool it or raise its limit, then measure again",
+            )
+    if gpu.get("persistence_mode") == "Disabled":
+        yield _info(
+            "persistence",
+            f"{name} has persistence mode off: each first use loads the driver's state, seconds a start",
+            "sudo nvidia-smi -pm 1",
+        )
+    if gpu.get("pcie.link.width.current", "") != gpu.get("pcie.link.width.max", ""):
+        yield _warning(
+            "pcie-width",
+            f"{name} has {gpu['pcie.link.width.current']} of {gpu['pcie.link.width.max']} PCIe lanes: its link is slower",
+            "reseat it, or look at the slot and its risers",
+        )
+    if gpu.get("memory.used", "").isdigit() and int(gpu["memory.used"]) > 1024:
+        yield _warning(
+            "memory-used",
+            f"{name} has {gpu['memory.used']} MiB in use: a plan that fits may run out of memory",
+            "end what uses it: nvidia-smi lists it",
         )
 
 

@@ -32,7 +32,7 @@ def look_up(symbols: Iterable[Symbol]) -> References:
         InputError: torch is not installed, or cannot be imported.
     """
     require_torch()
-    command = [sys.executable, "-m", "strategist_runtime.deck.references"]
+    command = [sys.executable, "-m", "strategist_runtime.deck.torch_symbols"]
     try:
         done = subprocess.run(
             command,

@@ -1,7 +1,7 @@
 """Metrics of a trial from the records of its ranks; impossible values raise an error instead of being averaged."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -45,7 +45,9 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
     if settings.total_steps is not None and not any(record.step_seconds for record in records):  # the training was already complete
         return {"notes": notes}
     for record in records:
-        _check(record, settings, wall_seconds)
+        for law, message in chain(_step_laws(record, settings, wall_seconds), _profile_laws(record)):
+            if not law:
+                raise Impossible(record.rank, f"rank {record.rank}: {message}")
     slowest = max(records, key=lambda record: statistics.median(record.step_seconds))
     with_losses = next((record for record in records if record.losses), records[0])
     return {
@@ -157,43 +159,41 @@ def spread(seconds: Sequence[float]) -> float | None:
     return (tenths[8] - tenths[0]) / statistics.median(seconds)
 
 
-def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> None:
-    def require(law: bool, message: str) -> None:
-        if not law:
-            raise Impossible(record.rank, f"rank {record.rank}: {message}")
-
+def _step_laws(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> Iterator[tuple[bool, str]]:
+    """Whether times and memory are possible, each with the message if they are not. Comparisons with NaN are false."""
     steps = record.step_seconds
-    expected_steps = (
-        settings.steps if settings.total_steps is None else max(1, len(steps))
-    )  # a training may have resumed near its end
-    require(len(steps) == expected_steps and bool(steps), f"{len(steps)} steps were timed, not {expected_steps}")
-    require(min(steps, default=0.0) > 0, f"a step of {min(steps, default=0.0)} s is impossible")
-    require(sum(steps) <= wall_seconds, f"its steps add up to {sum(steps):.3g} s, the whole trial took {wall_seconds:.3g} s")
-    require((record.peak_memory_bytes or 0) > 0, f"a peak memory of {record.peak_memory_bytes} bytes is impossible")
+    # a training may have resumed near its end
+    expected_steps = settings.steps if settings.total_steps is None else max(1, len(steps))
+    yield (len(steps) == expected_steps and bool(steps), f"{len(steps)} steps were timed, not {expected_steps}")
+    yield (min(steps, default=0.0) > 0, f"a step of {min(steps, default=0.0)} s is impossible")
+    yield (sum(steps) <= wall_seconds, f"its steps add up to {sum(steps):.3g} s, the whole trial took {wall_seconds:.3g} s")
+    yield ((record.peak_memory_bytes or 0) > 0, f"a peak memory of {record.peak_memory_bytes} bytes is impossible")
+
+
+def _profile_laws(record: RankRecord) -> Iterator[tuple[bool, str]]:
+    """Whether the figures of the profiled step are possible, each with the message if they are not."""
     profiled, total, exposed = (
         record.profiled_step_seconds, record.communication_seconds, record.exposed_communication_seconds,
     )  # fmt: skip
-    require(profiled is None or profiled > 0, f"a profiled step of {profiled} s is impossible")
-    require(
+    yield (profiled is None or profiled > 0, f"a profiled step of {profiled} s is impossible")
+    yield (
         total is None or 0 <= total <= CLOCK_TOLERANCE * (profiled or 0.0),
         f"{total} s of communication do not fit in a step of {profiled} s",
     )
-    require(
-        exposed is None or 0 <= exposed <= (total or 0.0), f"{exposed} s of exposed communication do not fit in {total} s of it"
-    )
+    yield (exposed is None or 0 <= exposed <= (total or 0.0), f"{exposed} s of exposed communication do not fit in {total} s of it")
     parts = sum((record.time or {}).values())
-    require(
+    yield (
         record.time is None or abs(parts - (profiled or 0.0)) <= max(PARTS_TOLERANCE * (profiled or 0.0), CLOCKS_SECONDS),
         f"its parts add up to {parts:.4g} s, the profiled step took {profiled} s",
     )
     waiting = None if record.pipeline_waits is None else sum(record.pipeline_waits)
     exposed_by_axis = sum((record.exposed_seconds_by_axis or {}).values())
-    require(
+    yield (
         0 <= exposed_by_axis <= CLOCK_TOLERANCE * (exposed or 0.0),
         f"{exposed_by_axis} s of exposed communication by axis do not fit in {exposed} s of it",
     )
     for subject, seconds in (("computation", record.compute_seconds), ("waiting", waiting)):
-        require(
+        yield (
             seconds is None or 0 <= seconds <= CLOCK_TOLERANCE * (profiled or 0.0),
             f"{seconds} s of {subject} do not fit in a step of {profiled} s",
         )

@@ -148,7 +148,8 @@ def _wait(
         deadline = (machine and machine.look()) or watch.look(now)
         if on_event is not None:
             progress = watch.progress(now)
-            if reported is None or now - reported_at >= EVENT_SECONDS or _has_advanced(progress, reported):
+            advanced = reported is not None and (progress.phase, progress.step) != (reported.phase, reported.step)
+            if reported is None or now - reported_at >= EVENT_SECONDS or advanced:
                 on_event(progress)
                 reported, reported_at = progress, now
         if has_ended:
@@ -157,10 +158,6 @@ def _wait(
             return deadline
         with suppress(subprocess.TimeoutExpired):
             supervisor.wait(POLL_SECONDS)
-
-
-def _has_advanced(progress: Progress, reported: Progress) -> bool:
-    return (progress.phase, progress.step) != (reported.phase, reported.step)
 
 
 def end_supervised(supervisor: subprocess.Popen[bytes] | None, tag: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:

@@ -49,15 +49,12 @@ def _yaml_lines(data: Mapping[str, Any], remarks: Mapping[str, str], prefix: str
             yield _with_remark(f"{indent}{shown}: {yaml_file.scalar(value)}", remarks.get(name))
 
 
-def toml_text(data: Mapping[str, Mapping[str, Any]], remarks: Mapping[str, str] | None = None) -> str:
-    """Sections of values as TOML; ``remarks`` by ``section.key``."""
-    sections = []
-    for section, values in data.items():
-        lines = [
-            _with_remark(f"{key} = {_toml_value(value)}", (remarks or {}).get(f"{section}.{key}")) for key, value in values.items()
-        ]
-        sections.append("\n".join([f"[{section}]", *lines]) + "\n")
-    return "\n".join(sections)
+def toml_text(data: Mapping[str, Mapping[str, Any]]) -> str:
+    """Sections of values as TOML."""
+    return "\n".join(
+        "".join((f"[{section}]\n", *(f"{key} = {_toml_value(value)}\n" for key, value in values.items())))
+        for section, values in data.items()
+    )
 
 
 def _toml_value(value: Any) -> str:

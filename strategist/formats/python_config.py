@@ -226,13 +226,9 @@ class Interpreter:
 
     def _drop_base_field(self, target: ast.Attribute, scope: dict[str, Node]) -> None:
         """Drops a nested field from the base of its root, because it was assigned."""
-        names: list[str] = []
-        owner: ast.expr = target
-        while isinstance(owner, ast.Attribute):
-            names.insert(0, owner.attr)
-            owner = owner.value
-        if isinstance(owner, ast.Name) and owner.id in scope:
-            full, root = ".".join(names), scope[owner.id]
+        root, names = _root_and_names(target, scope)
+        if root is not None:
+            full = ".".join(names)
             root.base = {name: value for name, value in root.base.items() if name != full and not name.startswith(f"{full}.")}
 
     def _node_of(self, node: ast.expr, scope: dict[str, Node], module: Module) -> Node:
@@ -297,12 +293,7 @@ class Interpreter:
             return UNKNOWN
 
     def _attribute(self, node: ast.Attribute, scope: dict[str, Node], module: Module) -> Any:
-        names: list[str] = []
-        owner: ast.expr = node
-        while isinstance(owner, ast.Attribute):
-            names.insert(0, owner.attr)
-            owner = owner.value
-        root = scope.get(owner.id) if isinstance(owner, ast.Name) else None
+        root, names = _root_and_names(node, scope)
         if root is None:
             return UNKNOWN
         found: Node | None = root
@@ -364,6 +355,16 @@ def _with_fields(node: Node, named: Mapping[str, Node]) -> Node:
     for name, value in named.items():
         node.put(name, value)
     return node
+
+
+def _root_and_names(target: ast.Attribute, scope: Mapping[str, Node]) -> tuple[Node | None, list[str]]:
+    """The node at the head of a chain of attributes, if the scope has it, and the names after it."""
+    names: list[str] = []
+    owner: ast.expr = target
+    while isinstance(owner, ast.Attribute):
+        names.insert(0, owner.attr)
+        owner = owner.value
+    return (scope.get(owner.id) if isinstance(owner, ast.Name) else None), names
 
 
 def _assigns_fields(node: ast.AST) -> bool:

@@ -59,12 +59,8 @@ class Setup:
     stack: Mapping[str, float | str | Loss | MemoryTraits] = field(default_factory=dict)
 
 
-def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
-    """The file's settings on the given devices.
-
-    Raises:
-        InputError: the model or the devices are not given, or the devices cannot hold the degrees.
-    """
+def _situation(source: Source, found: ParsedConfig, given: GivenValues, workload: Workload) -> Situation:
+    """Model and devices, as given or else as the file names them."""
     cluster = found.cluster if given.gpus is None else None
     gpus = given.gpus if cluster is None else cluster.name
     if gpus is None:
@@ -72,17 +68,25 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
     model = given.model or found.model
     if model is None:
         raise InputError(f"--model with {source.path}", f"is missing: {_unknown_model(source, found)}", "write e.g. --model 32b")
-    stated = {**found.workload, **given.workload}
-    request = Request(
-        model=model.name if isinstance(model, ModelShape) else model, gpus=gpus, host_memory_bytes=given.host_memory_bytes,
-        workload=Workload(**{name: value for name, value in stated.items() if name != "global_batch"}),
-    )  # fmt: skip
+    shape = model if isinstance(model, ModelShape) else None
+    name = model.name if isinstance(model, ModelShape) else model
+    request = Request(model=name, gpus=gpus, host_memory_bytes=given.host_memory_bytes, workload=workload)
     try:
-        known = situation(request, model if isinstance(model, ModelShape) else None, cluster)
+        return situation(request, shape, cluster)
     except InputError as error:
         if given.model is not None or error.value != f"--model {model}":
             raise
         raise InputError(f"the file's model {model}", error.law, f"{error.do}; or give --model") from None
+
+
+def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
+    """The file's settings on the given devices.
+
+    Raises:
+        InputError: the model or the devices are not given, or the devices cannot hold the degrees.
+    """
+    stated = {**found.workload, **given.workload}
+    known = _situation(source, found, given, Workload(**{name: value for name, value in stated.items() if name != "global_batch"}))
     given_entries = {found.entry_names.get(name) for name in (*given.workload, *given.settings)}
     given_entries |= set(found.model_entries) if given.model else set()
     remaining = (item for item in found.findings if item.code not in OPEN_CODES or item.entry not in given_entries)
@@ -97,9 +101,8 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
         )
     settings["micro_batch"] = batches.micro_batch
     findings += _merge_subgroup(source, settings, layout, found)
-    candidate = _with_pipeline_settings(
-        with_settings(Candidate(layout=layout, knobs=Knobs()), _non_layout_settings(settings)), settings
-    )
+    others = {name: value for name, value in settings.items() if name not in (*DEGREES, "axis_order")}
+    candidate = _with_pipeline_settings(with_settings(Candidate(layout=layout, knobs=Knobs()), others), settings)
     unstated = (*(() if "seq_len" in stated else ("seq_len",)), *batches.assumed, *found.unstated)
     unstated = tuple(name for name in dict.fromkeys(unstated) if name not in given.workload and name not in given.settings)
     unresolved = [name for name, entry in found.entry_names.items() if entry in found.unresolved and entry not in given_entries]
@@ -209,10 +212,6 @@ def _merge_subgroup(source: Source, settings: dict[str, KnobValue], layout: Layo
     settings |= {"reshard_after_forward": True, "reshard_group_size": 1}
     text = f"{entry} {size}: the {ranks} ranks are one group; the second shard of the weights is not priced"
     return (finding("FMT-002", text, f"remove {entry}: it shortens gathers between nodes only", source, entry),) if named else ()
-
-
-def _non_layout_settings(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
-    return {name: value for name, value in settings.items() if name not in (*DEGREES, "axis_order")}
 
 
 def _with_pipeline_settings(candidate: Candidate, settings: Mapping[str, KnobValue]) -> Candidate:

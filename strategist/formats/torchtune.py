@@ -154,7 +154,8 @@ def _findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
         yield finding("FMT-002", text, "measure it if it matters", source, LOSS, about="rl")
     elif loss != PRICED_LOSS:
         unpriced[LOSS] = f"{loss} is priced as {PRICED_LOSS}"
-    if train != "full" and not (set(entries.get("model.lora_attn_modules") or ()) >= ALL_LINEARS and _adapts_mlp(entries)):
+    adapts_mlp = entries.flag("model.apply_lora_to_mlp") is True
+    if train != "full" and not (set(entries.get("model.lora_attn_modules") or ()) >= ALL_LINEARS and adapts_mlp):
         unpriced["model.lora_attn_modules"] = "adapters are priced as on all linears"
     for name, effect in (
         ("teacher_model._component_", "a second model is loaded, which the price leaves out"),
@@ -169,11 +170,6 @@ def _findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
     if entries.get(LENGTH) is not None and not entries.flag("dataset.packed"):
         text = f"{LENGTH}: sequences are not packed; each is priced at this maximum length"
         yield finding("FMT-003", text, "write dataset.packed: true, or give --seq-len", source, LENGTH)
-
-
-def _adapts_mlp(entries: Entries) -> bool:
-    """Whether linears of the feed-forward have adapters."""
-    return entries.flag("model.apply_lora_to_mlp") is True
 
 
 IGNORED_ENTRIES = (

@@ -73,6 +73,12 @@ class JobOptions:
     restarts: int | None = None
 
     def __post_init__(self) -> None:
+        self._check_container()
+        self._check_variables()
+        self._check_nodes()
+        self._check_start()
+
+    def _check_container(self) -> None:
         if self.image and not _IMAGE.fullmatch(self.image):
             do = "write e.g. pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
             raise InputError(f"--image {self.image}", "is not an image name", do)
@@ -84,6 +90,8 @@ class JobOptions:
             if claim in RESERVED_VOLUMES:
                 law = f"{', '.join(RESERVED_VOLUMES[:-1])} and {RESERVED_VOLUMES[-1]} are the job's own"
                 raise InputError(f"--volume {claim}={folder}", law, "name the claim otherwise")
+
+    def _check_variables(self) -> None:
         for name in self.environment:
             if not _VARIABLE.fullmatch(name):
                 raise InputError(f"--env {name}", "is not a variable name", "write e.g. --env HF_HOME=/data/hf")
@@ -93,6 +101,8 @@ class JobOptions:
                 raise InputError(f"--secret {name}={secret_key}", "is not a variable and a Secret's key", do)
             if name in self.environment:
                 raise InputError(f"--secret {name}={secret_key}", "is set by --env, too", "leave one of the two out")
+
+    def _check_nodes(self) -> None:
         for name, count in self.resources.items():
             if not (_DEVICE.fullmatch(name) or _STANDARD.fullmatch(name)) or not _QUANTITY.fullmatch(count):
                 law = "is not a resource of Kubernetes and its quantity"
@@ -102,6 +112,8 @@ class JobOptions:
             if not (_DEVICE.fullmatch(name) or _LABEL.fullmatch(name)) or not _LABEL.fullmatch(value):
                 do = "write e.g. --node-label nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"
                 raise InputError(f"--node-label {name}={value}", "is not a label and its value", do)
+
+    def _check_start(self) -> None:
         for file in self.files:
             if not _FILE.fullmatch(file.name):
                 law = "has a name with other characters than letters, digits, dots, dashes and underscores"

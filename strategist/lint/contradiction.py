@@ -68,7 +68,7 @@ class Contradiction:
 
     def __str__(self) -> str:
         demands = " and ".join(f"{law} {_demand_text(law, self.path)}" for law in (self.first, self.second))
-        facts = ", ".join(_fact_text(name, value) for name, value in sorted(self.witness.items()))
+        facts = ", ".join(f"{name} = {_value_text(name, value)}" for name, value in sorted(self.witness.items()))
         return f"{demands}; both act where {facts}" if facts else f"{demands}, always"
 
 
@@ -164,9 +164,7 @@ def _demand_text(law: Law, path: str) -> str:
     return f"{law.effect.kind.value}s {path} = {values}"
 
 
-def _value_text(value: Any) -> str:
+def _value_text(name: str, value: Any) -> str:
+    if VOCABULARY[name].unit == "bytes":
+        return show_bytes(value)
     return f"{value:.6g}" if isinstance(value, float) else show_value(value)
-
-
-def _fact_text(name: str, value: Any) -> str:
-    return f"{name} = {show_bytes(value) if VOCABULARY[name].unit == 'bytes' else _value_text(value)}"

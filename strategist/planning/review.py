@@ -32,6 +32,7 @@ from strategist.formats.source import Source
 from strategist.planning.assumed_values import PLAUSIBLE_VALUES, AssumedRun, assumption_doubts
 from strategist.planning.explain import PlanExplainer, explain, reasons_about
 from strategist.planning.planner import price_candidate, ranked, resolve_candidate
+from strategist.profiles.situation import Situation
 from strategist.profiles.stacks import find_stack
 from strategist.report.command import plan_command
 from strategist.report.setting_text import layer_words
@@ -71,15 +72,9 @@ def imported(
     assumed = {described.entry_names.get(name) for name in described.assumed if name in PLAUSIBLE_VALUES}
     known = bounds(plan, [item for item in findings if item.code != UNRESOLVED or item.entry not in assumed])
     spread = factors(calibration, plan.cluster, stack).memory_spread
-
-    def estimate(candidate: Candidate, workload: Workload) -> Estimate | None:
-        if candidate.violations(situation.model, workload, situation.cluster.devices):
-            return None
-        other = replace(situation, request=replace(situation.request, workload=workload))
-        return price_candidate(other, candidate, deck=deck, calibration=calibration, stack=stack).estimate
-
     run = AssumedRun(
-        candidate=described.candidate, workload=situation.request.workload, names=described.assumed, price=estimate,
+        candidate=described.candidate, workload=situation.request.workload, names=described.assumed,
+        price=partial(_estimate, situation, deck=deck, calibration=calibration, stack=stack),
         verdict=partial(fit_of, host=plan.cluster.host_memory_bytes, confidence=confidence),
     )  # fmt: skip
     assumptions = tuple(assumption_doubts(run, plan.estimate))
@@ -88,6 +83,22 @@ def imported(
         findings = _without_launcher_finding(findings)
     found = Review(format=chosen.name, plan=plan, findings=tuple(findings), uncertainties=doubts, confidence=confidence)
     return replace(found, findings=(*findings, *_memory(source, plan, found, known, assumptions)))
+
+
+def _estimate(
+    situation: Situation,
+    candidate: Candidate,
+    workload: Workload,
+    *,
+    deck: Deck,
+    calibration: Calibration | None,
+    stack: Stack | None,
+) -> Estimate | None:
+    """The estimate of a candidate with another workload; None if they break a law."""
+    if candidate.violations(situation.model, workload, situation.cluster.devices):
+        return None
+    other = replace(situation, request=replace(situation.request, workload=workload))
+    return price_candidate(other, candidate, deck=deck, calibration=calibration, stack=stack).estimate
 
 
 def _without_launcher_finding(findings: Sequence[Diagnostic]) -> list[Diagnostic]:

@@ -74,7 +74,8 @@ def _origin(record: MachineRecord) -> str:
 
 
 def _device(record: MachineRecord, shipped: Device | None, origin: str) -> dict[str, Any]:
-    peaks = {dtype: max(sample.rate for sample in record.matmuls if sample.dtype == dtype) for dtype in _dtypes(record)}
+    dtypes = dict.fromkeys(sample.dtype for sample in record.matmuls)
+    peaks = {dtype: max(sample.rate for sample in record.matmuls if sample.dtype == dtype) for dtype in dtypes}
     attention_dtypes = {sample.dtype for sample in record.attention}
     attention = {dtype: _attention_curve(record, dtype, peak, origin) for dtype, peak in peaks.items() if dtype in attention_dtypes}
     main = "bf16" if record.device_kind == "cuda" else "fp32"
@@ -102,10 +103,6 @@ def _device(record: MachineRecord, shipped: Device | None, origin: str) -> dict[
         "source": origin,
         **({} if shipped is not None else assumed_fields),
     }
-
-
-def _dtypes(record: MachineRecord) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(sample.dtype for sample in record.matmuls))
 
 
 def _matmul_curve(record: MachineRecord, dtype: str, peak: float, origin: str) -> dict[str, Any]:

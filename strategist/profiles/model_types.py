@@ -11,7 +11,7 @@ from typing import Any
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
 from strategist.errors import FileError, InputError
 from strategist.profiles import catalog
-from strategist.profiles.architecture import activation_of, rope_scaling_of, rope_theta_of, sliding_windows
+from strategist.profiles.huggingface_keys import activation_of, rope_scaling_of, rope_theta_of, sliding_windows
 
 Fields = dict[str, Any]
 TABLE_KEYS = ("other_names", "common", "refused", "types")

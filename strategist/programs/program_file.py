@@ -35,7 +35,8 @@ def read_program(document: yaml_file.Document) -> Program:
     data = document.mapping_with_keys(KEYS)
     name = _text(document, ["program"])
     command = tuple(_entries(document))
-    environment = {key: _variable(document, ["environment", key]) for key in _keys(document, "environment")}
+    environment_keys = document.mapping(["environment"]) if "environment" in data else ()
+    environment = {key: _variable(document, ["environment", key]) for key in environment_keys}
     passed_on = frozenset().union(*(item.names for item in templates((*command, *environment.values()))))
     free = free_settings(document)
     devices = tuple(_texts(document, ["devices"])) if "devices" in data else ()
@@ -201,7 +202,3 @@ def _list(document: yaml_file.Document, key_path: yaml_file.KeyPath) -> list[Any
     if not isinstance(value, list):
         raise document.error(key_path, f"{'.'.join(map(str, key_path))} must be a list; write [VALUE]")
     return value
-
-
-def _keys(document: yaml_file.Document, key: str) -> Iterator[str]:
-    return iter(document.mapping([key]) if key in document.data else ())

@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.replay import CLOSE, START_SECONDS, STEPS, ReplayDocument, Summary
-from strategist.report.log_axis import Axis, LinearAxis
 from strategist.report.page.html import element
 from strategist.report.page.plot import HEIGHT, WIDTH, Scale, line, plot
 from strategist.report.page.svg_file import COLOURS, svg_file
+from strategist.report.plot_axes import Axis, LinearAxis
 from strategist.report.text_blocks import columns, grouped, heading, pairs, section
 
 TITLES = ("trials", "10 to 90 %", "by seed", "mean", "most", "failed", "device hours")

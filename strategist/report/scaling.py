@@ -10,10 +10,10 @@ from rich.text import Text
 from strategist.contract import codec
 from strategist.contract.scaling import Scaling, ScalingPoint
 from strategist.files import outputs
-from strategist.report.log_axis import CountAxis, axis_of
 from strategist.report.page.html import element
 from strategist.report.page.plot import HEIGHT, WIDTH, Mark, Scale, line, plot
 from strategist.report.page.svg_file import svg_file
+from strategist.report.plot_axes import CountAxis, axis_of
 from strategist.report.setting_text import percent, tokens
 from strategist.report.text_blocks import columns, grouped, heading, section
 from strategist.units import show_seconds

@@ -69,7 +69,7 @@ def data() -> None:
     import torch
     from strategist_runtime.data.mixture import mixture
     from strategist_runtime.data.reader import Reader
-    from strategist_runtime.data.text import Synthetic, open_tokens
+    from strategist_runtime.data.token_datasets import SyntheticTokens, open_tokens
 
     found = exported_module({}, "data")
     tokens = np.random.default_rng(0).integers(0, DENSE.vocab_size, 64 * 11 + 5)
@@ -80,8 +80,8 @@ def data() -> None:
     texts = {"uint16.bin": "", "uint32.bin": "uint32", "int32.bin": "", "text.npy": ""}
     for place, dtype in {"": "", **texts}.items():
         shape = {"seq_len": 64, "vocab_size": DENSE.vocab_size}
-        text = mixture([open_tokens(place, dtype, **shape)], [None], 0) if place else Synthetic(seed=0, **shape)
-        expected = Reader(text=text, rank=0, ranks=1).read(3, 25)
+        text = mixture([open_tokens(place, dtype, **shape)], [None], 0) if place else SyntheticTokens(seed=0, **shape)
+        expected = Reader(dataset=text, rank=0, ranks=1).read(3, 25)
         here = found.open_tokens(Path(place), dtype or None) if place else None
         rows = torch.stack([found.sample(here, number) for number in range(3, 28)])
         assert torch.equal(rows[:, :-1], expected.tokens), place

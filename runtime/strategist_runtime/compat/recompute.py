@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -60,18 +61,21 @@ class _Gathering:
     depth = 0
 
 
-class _SavingMode(_CachingTorchDispatchMode):
+class _OutsideGathering(TorchDispatchMode):
+    """Dispatch mode that leaves the operations of gathering hooks alone."""
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _Gathering.depth:
             return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
-class _RecomputingMode(_CachedTorchDispatchMode):
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _Gathering.depth:
-            return func(*args, **(kwargs or {}))
-        return super().__torch_dispatch__(func, types, args, kwargs)
+class _SavingMode(_OutsideGathering, _CachingTorchDispatchMode):
+    """Forward pass: keeps the results that the policy saves."""
+
+
+class _RecomputingMode(_OutsideGathering, _CachedTorchDispatchMode):
+    """Recomputation: takes the kept results."""
 
 
 class _Entry:

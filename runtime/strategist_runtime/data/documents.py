@@ -9,11 +9,11 @@ from torch import Tensor
 
 from strategist_runtime.data.sample import Sample
 from strategist_runtime.data.shuffle import mixed
-from strategist_runtime.data.text import STRIDES, Synthetic
+from strategist_runtime.data.token_datasets import STRIDES, SyntheticTokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticDocuments(Synthetic):
+class SyntheticDocuments(SyntheticTokens):
     """Samples of synthetic documents. Each document counts up by its own small stride and ends with the vocabulary's last token.
     Lengths are uniform around ``mean_tokens``, from 1 on.
     """

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from strategist.errors import FileError, InputError
 from strategist_runtime.data.sample import Sample
-from strategist_runtime.data.text import check_vocabulary
+from strategist_runtime.data.token_datasets import check_vocabulary
 from strategist_runtime.data.tokenizer import Tokenizer
 
 RESPONSES = ("response", "completion")

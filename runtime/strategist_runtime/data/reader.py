@@ -5,17 +5,17 @@ from dataclasses import dataclass
 import torch
 
 from strategist_runtime.data.batch import IGNORED, Batch
-from strategist_runtime.data.sample import Sample, Text, padded
+from strategist_runtime.data.sample import Dataset, Sample, padded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
     """Reads the samples of data rank ``rank`` of ``ranks``. All ranks of one data rank (tp, cp, pp) read the same rows.
 
-    Samples are read in the order of ``text``; beyond its end they are padding, which does not count in the loss.
+    Samples are read in the order of ``dataset``; beyond its end they are padding, which does not count in the loss.
     """
 
-    text: Text
+    dataset: Dataset
     rank: int
     ranks: int
 
@@ -43,10 +43,10 @@ class Reader:
 
     def trained(self, first: int, count: int) -> int:
         """The number of targets in the loss of these samples, over all ranks."""
-        return sum(self.text.trained(number) for number in range(first, first + count) if self._exists(number))
+        return sum(self.dataset.trained(number) for number in range(first, first + count) if self._exists(number))
 
     def _sample(self, number: int) -> Sample:
-        return self.text.sample(number) if self._exists(number) else padded(len(self.text.sample(0).ids))
+        return self.dataset.sample(number) if self._exists(number) else padded(len(self.dataset.sample(0).ids))
 
     def _exists(self, number: int) -> bool:
-        return self.text.samples is None or number < self.text.samples
+        return self.dataset.samples is None or number < self.dataset.samples

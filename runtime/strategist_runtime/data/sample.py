@@ -1,4 +1,4 @@
-"""A sample: T + 1 token ids (T inputs, T targets); and the interface of texts, which return samples."""
+"""A sample: T + 1 token ids (T inputs, T targets); and the interface of datasets, which return samples."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,8 +26,8 @@ class Sample:
         return cls(ids=ids, documents=ends.cumsum(dim=0) - ends)
 
 
-class Text(Protocol):
-    """Samples by number; ``samples`` is their count, None for an endless text."""
+class Dataset(Protocol):
+    """Samples by number; ``samples`` is their count, None for an endless dataset."""
 
     @property
     def samples(self) -> int | None: ...

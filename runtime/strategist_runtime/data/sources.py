@@ -1,4 +1,4 @@
-"""Data sources of a training: the texts that its settings name, for training and for evaluation."""
+"""Data sources of a training: the datasets that its settings name, for training and for evaluation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from strategist.errors import InputError
 from strategist_runtime.data.documents import SyntheticDocuments
 from strategist_runtime.data.examples import open_examples
 from strategist_runtime.data.mixture import mixture
-from strategist_runtime.data.sample import Sample, Text
-from strategist_runtime.data.text import Synthetic, open_tokens
+from strategist_runtime.data.sample import Dataset, Sample
+from strategist_runtime.data.token_datasets import SyntheticTokens, open_tokens
 from strategist_runtime.data.tokenizer import Tokenizer
 
 
@@ -23,8 +23,8 @@ class SourceOpener:
     plan: Plan
     settings: TrialSettings
 
-    def training_text(self) -> Text:
-        """The training data, as an endless text.
+    def training_dataset(self) -> Dataset:
+        """The training data, as an endless dataset.
 
         Raises:
             InputError, FileError: a source cannot be read.
@@ -35,16 +35,16 @@ class SourceOpener:
             return mixture([self._open(source) for source in sources], [source.weight for source in sources], settings.seed)
         if mean := settings.mean_document_tokens or self.plan.workload.document_tokens:
             return SyntheticDocuments(seed=settings.seed, mean_tokens=mean, **shape)
-        return Synthetic(seed=settings.seed, **shape)
+        return SyntheticTokens(seed=settings.seed, **shape)
 
-    def evaluation_text(self) -> Text:
-        """The evaluation data: a finite text, one source after the other, unshuffled."""
-        return ConcatenatedText(texts=tuple(self._open_all(self.settings.evaluation_data)))
+    def evaluation_dataset(self) -> Dataset:
+        """The evaluation data: a finite dataset, one source after the other, unshuffled."""
+        return ConcatenatedDataset(datasets=tuple(self._open_all(self.settings.evaluation_data)))
 
-    def _open_all(self, data: Data) -> Iterator[Text]:
+    def _open_all(self, data: Data) -> Iterator[Dataset]:
         return (self._open(source) for source in sources_of(data))
 
-    def _open(self, source: DataSource) -> Text:
+    def _open(self, source: DataSource) -> Dataset:
         settings, shape = self.settings, {"seq_len": self.plan.workload.seq_len, "vocab_size": self.plan.model.vocab_size}
         if source.holds_examples:
             return open_examples(source.path, self.tokenizer, packed=settings.packing, **shape)
@@ -65,26 +65,26 @@ class SourceOpener:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConcatenatedText:
-    """Finite texts one after the other."""
+class ConcatenatedDataset:
+    """Finite datasets one after the other."""
 
-    texts: tuple[Text, ...]
+    datasets: tuple[Dataset, ...]
 
     @property
     def samples(self) -> int:
-        return sum(text.samples or 0 for text in self.texts)
+        return sum(dataset.samples or 0 for dataset in self.datasets)
 
     def sample(self, number: int) -> Sample:
-        text, position = self._locate(number)
-        return text.sample(position)
+        dataset, position = self._locate(number)
+        return dataset.sample(position)
 
     def trained(self, number: int) -> int:
-        text, position = self._locate(number)
-        return text.trained(position)
+        dataset, position = self._locate(number)
+        return dataset.trained(position)
 
-    def _locate(self, number: int) -> tuple[Text, int]:
-        for text in self.texts:
-            if number < (text.samples or 0):
-                return text, number
-            number -= text.samples or 0
+    def _locate(self, number: int) -> tuple[Dataset, int]:
+        for dataset in self.datasets:
+            if number < (dataset.samples or 0):
+                return dataset, number
+            number -= dataset.samples or 0
         raise IndexError(number)

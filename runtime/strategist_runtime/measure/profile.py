@@ -5,7 +5,7 @@ axis also without the collectives of other axes.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from strategist_runtime.compat import profile as compat_profile
 from strategist_runtime.compat.device import synchronize
 from strategist_runtime.compat.groups import collective_calls
 from strategist_runtime.measure import memory
-from strategist_runtime.measure.collectives import Activity, Collective, on_device, on_host
+from strategist_runtime.measure.collectives import Activity, on_device, on_host
 from strategist_runtime.measure.intervals import length, subtract, union
 from strategist_runtime.measure.kernel_kinds import OPTIMIZER, interval, spans_of
 from strategist_runtime.measure.parts import AxisOf, collectives_by_axis, exposed_by_axis, partition_step, pipeline_waits
@@ -34,7 +34,6 @@ class Profile(ProfiledStep):
 
     allocated_bytes: int
     activity: Activity
-    axes: Mapping[str, Sequence[Collective]] | None
     memory_curve: Sequence[tuple[int, int]] = field(default=(), repr=False)
 
 
@@ -83,7 +82,6 @@ def _read(
         peak_moment=memory.moment(peak_time_ns, events),
         time=None if axes is None else partition_step(step, activity, axes, spans),
         activity=activity,
-        axes=axes,
         memory_curve=points,
     )
 

@@ -16,7 +16,7 @@ from strategist.contract.model import ModelShape
 from strategist_runtime.compat.device import has_values
 from strategist_runtime.compat.kernels import grouped_matmul
 from strategist_runtime.model.feed_forward import ACTIVATIONS, FeedForward
-from strategist_runtime.model.plain_matmul import local_parameter
+from strategist_runtime.model.local_parameter import local_parameter
 from strategist_runtime.model.router import Router
 
 Combine = Callable[[Tensor], Tensor]

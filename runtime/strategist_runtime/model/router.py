@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
+from strategist_runtime.model.local_parameter import local_parameter
 from strategist_runtime.model.loss_scale import LossScale
-from strategist_runtime.model.plain_matmul import local_parameter
 
 GROUP_SCORE_EXPERTS = 2
 """The score of a group of experts is the sum over this number of its best ones."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from strategist_runtime.compat.dtensor import local
-from strategist_runtime.compat.modules import persistent_buffers
+from strategist_runtime.compat.persistent_buffers import persistent_buffers
 from strategist_runtime.model.decoder import plain_name, plain_names
 from strategist_runtime.parallel.streaming import Streaming
 from strategist_runtime.training.trainer import Trainer

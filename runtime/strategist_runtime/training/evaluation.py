@@ -46,11 +46,11 @@ def make_evaluation(trainer: Trainer) -> Evaluation | None:
     settings, meshes = trainer.settings, trainer.meshes
     if not settings.evaluation_data:
         return None
-    text = SourceOpener(plan=trainer.plan, settings=settings).evaluation_text()
-    samples, batch = text.samples or 0, trainer.plan.workload.global_batch
+    dataset = SourceOpener(plan=trainer.plan, settings=settings).evaluation_dataset()
+    samples, batch = dataset.samples or 0, trainer.plan.workload.global_batch
     if settings.evaluation_batches is not None:
         samples = min(samples, settings.evaluation_batches * batch)
     if not samples:
         raise InputError("--eval-data", "holds no sample", "give it more text")
-    reader = Reader(text=text, rank=meshes.data_rank, ranks=meshes.data_ranks)
+    reader = Reader(dataset=dataset, rank=meshes.data_rank, ranks=meshes.data_ranks)
     return Evaluation(trainer=trainer, reader=reader, samples=samples)

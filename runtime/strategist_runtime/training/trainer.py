@@ -230,8 +230,8 @@ def make_trainer(
 
 def make_reader(plan: Plan, settings: TrialSettings, meshes: Meshes) -> Reader:
     """The reader of this rank's training data."""
-    text = SourceOpener(plan=plan, settings=settings).training_text()
-    return Reader(text=text, rank=meshes.data_rank, ranks=meshes.data_ranks)
+    dataset = SourceOpener(plan=plan, settings=settings).training_dataset()
+    return Reader(dataset=dataset, rank=meshes.data_rank, ranks=meshes.data_ranks)
 
 
 def _pipeline(

@@ -8,7 +8,7 @@ from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.expr.check import Expression
 from strategist.expr.vocabulary import ESTIMATE, OBSERVED
 from strategist.files.yaml_file import KeyPath
-from strategist.lint.constant import constant_part
+from strategist.lint.constant_conditions import constant_part
 from strategist.lint.regions import card_holds, remaining_regions, selected
 from strategist.lint.registry import Subject, check, finding
 from strategist.lint.satisfiability import EVERYWHERE, Regions, holds, intersection, is_impossible

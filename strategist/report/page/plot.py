@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from strategist.report.log_axis import Axis, LinearAxis, axis_of
 from strategist.report.page.html import Html, element, empty, join
+from strategist.report.plot_axes import Axis, LinearAxis, axis_of
 
 WIDTH, HEIGHT, LEFT_MARGIN, BOTTOM_MARGIN, TOP_MARGIN = 620.0, 330.0, 96.0, 52.0, 30.0
 AXIS_MARGIN = 1.08

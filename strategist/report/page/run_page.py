@@ -7,7 +7,6 @@ from dataclasses import asdict
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.report import RunReport
 from strategist.report.breakdown import NAMES
-from strategist.report.log_axis import LinearAxis
 from strategist.report.page.bars import bars
 from strategist.report.page.communication import communication
 from strategist.report.page.frame import Section, document
@@ -17,6 +16,7 @@ from strategist.report.page.legend import legend, with_legend
 from strategist.report.page.plot import HEIGHT, Mark, Scale, line, over_steps, plot
 from strategist.report.page.step_time import step_bar
 from strategist.report.page.tables import table
+from strategist.report.plot_axes import LinearAxis
 from strategist.report.setting_text import change_words, gib, tokens
 from strategist.report.trial import COMPARED, OUTCOME_WORDS, comparison_rows
 from strategist.units import GIB, show_seconds

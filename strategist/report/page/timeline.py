@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from strategist.contract.report import Span, Timeline
-from strategist.report.log_axis import round_steps
 from strategist.report.page.html import Html, element, empty, join
 from strategist.report.page.tables import swatch
 from strategist.report.plan import PART_NAMES
+from strategist.report.plot_axes import round_steps
 from strategist.report.setting_text import counted, percent
 from strategist.units import show_seconds
 

@@ -58,8 +58,8 @@ def test_synthetic_documents_have_the_requested_mean_length_and_are_deterministi
 
 
 def test_data_parallel_ranks_together_read_the_documents_of_one_process():
-    readers = [Reader(text=PACKED, rank=rank, ranks=2) for rank in range(2)]
-    whole = Reader(text=PACKED, rank=0, ranks=1).read(8, 4)
+    readers = [Reader(dataset=PACKED, rank=rank, ranks=2) for rank in range(2)]
+    whole = Reader(dataset=PACKED, rank=0, ranks=1).read(8, 4)
     parts = [reader.read(8, 4) for reader in readers]
     assert torch.equal(torch.cat([part.documents for part in parts]), whole.documents)
     assert whole.documents[:, 0].tolist() == [0] * 4
@@ -84,7 +84,7 @@ def test_context_parallel_metadata_equal_those_of_a_single_process(ranks):
 def test_document_length_comes_from_the_settings_or_the_plan(planned, given, mean):
     settings = TrialSettings(mean_document_tokens=given)
     reader = make_reader(plan(workload=replace(WORKLOAD, document_tokens=planned)), settings, Meshes())
-    assert getattr(reader.text, "mean_tokens", 0) == mean
+    assert getattr(reader.dataset, "mean_tokens", 0) == mean
     assert (reader.read(0, 1).documents is not None) == bool(mean)
 
 

@@ -90,7 +90,7 @@ def test_short_examples_are_packed_as_documents_of_a_sequence(tokenizer, tmp_pat
     lines = [{"prompt": "a", "response": "b"}, {"prompt": "c", "response": "d"}, {"prompt": "abc", "response": "defgh"}]
     text = open_text(write_lines(tmp_path / "a.jsonl", *lines), tokenizer)
     assert text.samples == 2
-    batch = Reader(text=text, rank=0, ranks=1).read(0, 2)
+    batch = Reader(dataset=text, rank=0, ranks=1).read(0, 2)
     assert batch.trained == 2 + 2 + 6
     assert (batch.targets != IGNORED).sum() == 10
     assert batch.documents[0].tolist() == [0] * 9 + [1] * 3
@@ -116,7 +116,7 @@ def test_packed_and_padded_losses_equal_the_mean_over_single_examples(tokenizer,
         settings = TrialSettings(data=(DataSource(path=place),), tokenizer=str(tokenizer), packing=packing, clip_norm=None)
         trainer = make_trainer(plan(knobs=Knobs(micro_batch=2)), settings, Meshes(), torch.device("cpu"))
         text = open_examples(place, Tokenizer(str(tokenizer)), seq_len=16, vocab_size=64, packed=packing)
-        batch = Reader(text=text, rank=0, ranks=1).read(0, 8)
+        batch = Reader(dataset=text, rank=0, ranks=1).read(0, 8)
         losses[packing] = float(trainer.evaluate(batch, batch.trained))
     (model,) = trainer.parts
     total, count = 0.0, 0

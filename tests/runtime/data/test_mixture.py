@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 from strategist_runtime.data.mixture import Mixture, Shuffled, mixture
 from strategist_runtime.data.reader import Reader
 
-from .test_text import Numbered
+from .test_token_datasets import Numbered
 
 pytestmark = pytest.mark.torch
 
@@ -47,12 +47,14 @@ def test_a_small_source_with_a_large_weight_is_repeated():
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_samples_of_a_step_do_not_depend_on_the_number_of_ranks(ranks):
     mixed = mixture([Numbered(7), Numbered(5), Numbered(11)], [1.0, 2.0, 4.0], seed=3)
-    whole = Reader(text=mixed, rank=0, ranks=1).read(40, 8).tokens
-    parts = [Reader(text=mixed, rank=rank, ranks=ranks).read(40, 8).tokens for rank in range(ranks)]
+    whole = Reader(dataset=mixed, rank=0, ranks=1).read(40, 8).tokens
+    parts = [Reader(dataset=mixed, rank=rank, ranks=ranks).read(40, 8).tokens for rank in range(ranks)]
     assert torch.equal(torch.cat(parts), whole)
 
 
 def test_a_single_source_is_read_without_a_mixture():
     alone = mixture([Numbered(9)], [None], seed=5)
     assert isinstance(alone, Shuffled)
-    assert [alone.number(place) for place in range(18)] == [Shuffled(text=Numbered(9), seed=5).number(place) for place in range(18)]
+    assert [alone.number(place) for place in range(18)] == [
+        Shuffled(dataset=Numbered(9), seed=5).number(place) for place in range(18)
+    ]

@@ -140,10 +140,10 @@ def evaluated(model, settings, run):
     """The mean loss over all held-out targets, sample by sample."""
     from strategist_runtime.data.sources import SourceOpener
 
-    text = SourceOpener(plan=run, settings=settings).evaluation_text()
+    dataset = SourceOpener(plan=run, settings=settings).evaluation_dataset()
     total, count = 0.0, 0
-    for number in range(text.samples):
-        sample = text.sample(number)
+    for number in range(dataset.samples):
+        sample = dataset.sample(number)
         documents = None if sample.documents is None else sample.documents[None, :-1]
         with torch.no_grad():
             logits = model(sample.ids[None, :-1], documents=documents)[0]

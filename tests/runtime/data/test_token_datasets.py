@@ -13,7 +13,7 @@ from strategist_runtime.data.mixture import Shuffled
 from strategist_runtime.data.reader import Reader
 from strategist_runtime.data.sample import Sample
 from strategist_runtime.data.shuffle import shuffled
-from strategist_runtime.data.text import STRIDES, Synthetic, Tokens, open_tokens
+from strategist_runtime.data.token_datasets import STRIDES, SyntheticTokens, Tokens, open_tokens
 from strategist_runtime.data.token_files import TokenFile
 
 from strategist.errors import FileError, InputError, StrategistError
@@ -39,8 +39,8 @@ class Numbered:
 
 def read_step(text, first, count, ranks, seed=0):
     """The samples that all ranks read in one step, in rank order."""
-    endless = Shuffled(text=text, seed=seed)
-    batches = [Reader(text=endless, rank=rank, ranks=ranks).read(first, count) for rank in range(ranks)]
+    endless = Shuffled(dataset=text, seed=seed)
+    batches = [Reader(dataset=endless, rank=rank, ranks=ranks).read(first, count) for rank in range(ranks)]
     return torch.cat([rows.tokens for rows in batches]), torch.cat([rows.targets for rows in batches])
 
 
@@ -82,7 +82,7 @@ def test_shuffling_is_uniform():
 
 
 def test_synthetic_text_is_predictable_and_differs_between_steps():
-    text = Synthetic(seed=3, seq_len=16, vocab_size=50)
+    text = SyntheticTokens(seed=3, seq_len=16, vocab_size=50)
     tokens, targets = read_step(text, 0, 8, 4)
     assert torch.equal(tokens[:, 1:], targets[:, :-1])
     strides = (targets - tokens) % 50
@@ -90,7 +90,7 @@ def test_synthetic_text_is_predictable_and_differs_between_steps():
     assert strides.max() <= STRIDES
     assert (strides == strides[:, :1]).all()
     assert not torch.equal(tokens, read_step(text, 8, 8, 4)[0])
-    assert not torch.equal(tokens, read_step(Synthetic(seed=4, seq_len=16, vocab_size=50), 0, 8, 4)[0])
+    assert not torch.equal(tokens, read_step(SyntheticTokens(seed=4, seq_len=16, vocab_size=50), 0, 8, 4)[0])
 
 
 def open_file(path, vocab_size=100, seq_len=4, token_type=""):
@@ -131,7 +131,7 @@ def test_a_numpy_file_contains_its_token_dtype(tmp_path, name):
 
 
 def test_samples_can_span_chunks():
-    text = Synthetic(seed=0, seq_len=9, vocab_size=100)
+    text = SyntheticTokens(seed=0, seq_len=9, vocab_size=100)
     whole = text.sample(0).ids.to(torch.int32)
     chunks = [
         TokenFile(memory=memoryview(bytes(part.view(torch.uint8).tolist())), dtype=torch.int32)

@@ -1,6 +1,6 @@
 """Ticks of logarithmic axes."""
 
-from strategist.report.log_axis import axis_of
+from strategist.report.plot_axes import axis_of
 
 
 def test_narrow_and_wide_ranges_have_three_to_twelve_ticks() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from strategist.expr.check import condition
-from strategist.lint.constant import constant_part
+from strategist.lint.constant_conditions import constant_part
 
 
 @pytest.mark.parametrize(

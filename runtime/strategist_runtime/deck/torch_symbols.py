@@ -1,5 +1,5 @@
-"""Looks up symbols of torch and their parameters: ``python -m strategist_runtime.deck.references``, JSON [[symbol, parameter], ...]
-in, a ``References`` document out.
+"""Looks up symbols of torch and their parameters: ``python -m strategist_runtime.deck.torch_symbols``, JSON [[symbol, parameter],
+...] in, a ``References`` document out.
 
 Cards are untrusted data, so a name in a card imports modules of torch only. Of these, programs and tests are not imported: their
 source is parsed.

@@ -1,4 +1,4 @@
-"""Texts of token ids: synthetic, from files of tokens, or from data sets on disk."""
+"""Data sets of token ids: synthetic, from files of tokens, or from data sets on disk."""
 
 import json
 from bisect import bisect_right
@@ -27,8 +27,8 @@ BINARY_TYPES = {"uint16": torch.uint16, "uint32": torch.uint32, "int32": torch.i
 
 
 @dataclass(frozen=True, kw_only=True)
-class Synthetic:
-    """Synthetic text that can be learned: each sample counts up by its own small stride, modulo the vocabulary."""
+class SyntheticTokens:
+    """Synthetic samples that can be learned: each sample counts up by its own small stride, modulo the vocabulary."""
 
     seed: int
     seq_len: int
@@ -47,8 +47,8 @@ class Synthetic:
 
 
 class Tokens:
-    """All tokens of several files as one text, split into samples that overlap by one token: the last target of one is the first
-    input of the next. ``end`` is the token that ends a document; None if each sample is one document.
+    """All tokens of several files as one sequence, split into samples that overlap by one token: the last target of one is the
+    first input of the next. ``end`` is the token that ends a document; None if each sample is one document.
     """
 
     def __init__(self, path: str, files: Iterable[TokenFile], seq_len: int, vocab_size: int, end: int | None = None) -> None:
