@@ -6,11 +6,11 @@ from typing import Any
 
 from strategist.cards.deck import Deck
 from strategist.contract.estimate import Estimate
-from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.options import OPTION_NAMES
 from strategist.contract.request import Request
-from strategist.contract.settings import with_settings
+from strategist.contract.settings import full_name, with_settings
 from strategist.contract.stack import NATIVE
 from strategist.cost.calibration import Calibration
 from strategist.cost.shipped_calibrations import factors
@@ -126,6 +126,10 @@ def _new_ranking(
     default_candidate = with_settings(DEFAULT_CANDIDATE, {name.partition(".")[2]: value for name, value in backend_options.items()})
     if refusals := constraints.backend.refusals(default_candidate, model, request.workload, facts):
         raise InputError(f"--backend {request.backend}", refusals[0], "change the request, or plan without --backend")
+    for name, value in request.fix.items():
+        if reason := constraints.backend.unsupported_value(full_name(name), value):
+            do = "fix another value, or ask which back ends take it: strategist plan --show backends"
+            raise InputError(f"--fix {name}={show_value(value)}", reason, do)
     ranking = rank(
         model, cluster, request.workload,
         constraints=constraints, deck=deck, facts=facts,
