@@ -57,7 +57,7 @@ def _reserved_sentence(plan: Plan, simulation: Simulation) -> str:
         if releases
         else ""
     )
-    return f" The allocator reserves {sizes}, which fits.{warning}"
+    return f" The allocator reserves {sizes} with its cache, which fits.{warning}"
 
 
 def _ranks(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
@@ -113,8 +113,9 @@ def parts_table(simulation: Simulation) -> Table:
     predicted = {} if estimate is None else asdict(estimate)
     table = columns("", *(["predicted"] if predicted else []), "simulated", left=[""])
 
-    def row(name: str, expected: float | None, simulated: float) -> None:
-        table.add_row(name, *(["-" if expected is None else gib(expected)] if predicted else []), gib(simulated))
+    def row(name: str, expected: float | None, simulated: float | None) -> None:
+        sizes = (expected, simulated) if predicted else (simulated,)
+        table.add_row(name, *("-" if size is None else gib(size) for size in sizes))
 
     for part in MEMORY_PARTS:
         simulated = peak_rank.memory.get(part, 0)
@@ -122,8 +123,10 @@ def parts_table(simulation: Simulation) -> Table:
             row(part.replace("_", " "), predicted.get(part), simulated)
     row("tensors, all", estimate.allocated if estimate else None, peak_rank.peak_memory_bytes)
     if peak_rank.peak_reserved_bytes is not None:
+        if estimate is not None:
+            row("with allocator slack, as plan says", estimate.total, None)
         predicted_reserved = min(estimate.reserved, max(estimate.total, simulation.capacity_bytes)) if estimate else None
-        row("reserved for them", predicted_reserved, peak_rank.peak_reserved_bytes)
+        row("reserved, with the cache", predicted_reserved, peak_rank.peak_reserved_bytes)
     if peak_rank.host_memory_bytes:
         row("in host memory", None, peak_rank.host_memory_bytes)
     return table

@@ -41,7 +41,7 @@ def test_sections_of_a_simulation_are_shown_by_name() -> None:
 def test_a_full_device_names_its_releases_and_the_option_that_avoids_them() -> None:
     full = replace(FOUND, ranks=(replace(FOUND.peak_rank, peak_reserved_bytes=64 * GIB, cache_releases=2),))
     text = " ".join(rendered(simulation_report(PLAN, full), 80).split())
-    assert "reserves 64.0 of 64.0 GiB, which fits. The device is full 2 times a step" in text
+    assert "reserves 64.0 of 64.0 GiB with its cache, which fits. The device is full 2 times a step" in text
     assert "--fix expandable_segments=true" in text
     over = replace(full, ranks=(replace(full.peak_rank, peak_reserved_bytes=65 * GIB),))
     assert "needs 65.0 of 64.0 GiB, 1.0 too many, even after" in " ".join(rendered(simulation_report(PLAN, over), 80).split())
