@@ -60,7 +60,7 @@ def _named_files(source: Source) -> Iterator[str]:
     for command in shell.commands(source.text):
         texts = [word.text.rpartition("=")[2] for word in command.words]
         if command.runs and texts[0] not in shell.UTILITIES:
-            yield from (text for text in texts if text.endswith((*CONFIGS, ".toml", ".py")))
+            yield from (text for text in texts if text.endswith((*CONFIGS, ".toml", ".py")) and not set(text) & set("$*?["))
 
 
 def named_entries(file: Source) -> tuple[Entry, ...]:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from strategist.contract.estimate import Estimate
 from strategist.contract.plan import Plan, Reason
+from strategist.profiles.stacks import load_stack
 from strategist.report.plan_description import described_parts
 from strategist.report.setting_text import (
     ARITHMETIC,
@@ -107,7 +108,11 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
     estimate = plan.estimate
     low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
     if plan.stack:
-        yield "for", f"{plan.stack}, as its published runs say that it runs"
+        measured_as = load_stack(plan.stack).measured_as
+        yield (
+            "for",
+            f"{plan.stack}, as {f'the published runs of {measured_as}' if measured_as else 'its published runs'} say that it runs",
+        )
     yield "step time", f"{show_seconds(estimate.step_seconds)}, 90% interval {show_seconds(low)} to {show_seconds(high)}"
     yield from bounds(estimate)
     yield "tokens/s", f"{tokens(estimate.tokens_per_second)} for all {plan.cluster.devices} devices"
