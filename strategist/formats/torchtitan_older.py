@@ -39,9 +39,7 @@ def older_file(plan: Plan, base: Base | None, tokenizer: str) -> tuple[File, ...
         "activation_checkpoint": dict(_recompute(plan)), "compile": {"enable": knobs.compile, "components": ["model", "loss"]},
         "optimizer": {"name": "AdamW", "implementation": KERNELS[plan.candidate.options.optimizer_kernel]},
     }  # fmt: skip
-    head = heading(
-        (*header_lines(plan), "0.2 makes all logits at once, which needs more memory: strategist check prices this file.")
-    )
+    head = heading((*header_lines(plan), "0.2 makes all logits at once, which needs more memory: check prices this file"))
     return (File(name=FILE, text=f"{head}\n{toml_text(sections)}"),)
 
 

@@ -80,6 +80,6 @@ def _started_programs(text: str) -> Iterator[str]:
         if not command.runs or words[0] in shell.UTILITIES or not any(word.startswith("--") for word in words):
             continue
         programs = [index for index, word in enumerate(words) if word.endswith(".py")]
-        positional = [index for index in programs if index and not words[index - 1].startswith("--") or words[index - 1] == "--"]
+        positional = [index for index in programs if (index and not words[index - 1].startswith("--")) or words[index - 1] == "--"]
         if programs:
             yield words[positional[-1] if positional else programs[0]]

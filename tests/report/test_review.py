@@ -1,7 +1,6 @@
 """Text of a review: one screen by default, whole sections on request, and a verdict with both figures."""
 
 import json
-from pathlib import Path
 
 import pytest
 
