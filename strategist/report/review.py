@@ -22,8 +22,8 @@ NEAR_TIE = 0.04
 MAX_FINDINGS, MAX_NAMES, MAX_CHANGES, MAX_UNCERTAINTIES = 5, 4, 3, 2
 """Number of findings, of entries in one of them and of changes on the screen, and of uncertainties that the verdict names."""
 
-MAX_CHARACTERS = 150
-"""Length at which the screen cuts a finding off."""
+MAX_CHARACTERS, MIN_CHARACTERS = 155, 90
+"""Length at which the screen cuts a finding off, and length of a message that its advice does not shorten."""
 
 LEVELS = (Level.ERROR, Level.WARNING, Level.INFO)
 OPEN_MEMORY_CODE = "FMT-010"
@@ -67,12 +67,13 @@ def _named_entries(findings: Sequence[Diagnostic], code: str, text: str) -> str:
 def _short_line(found: Diagnostic) -> str:
     """A finding without its file, and without the advice if it is only information."""
     position = f"line {found.line}: " if found.line else ""
-    text = f"{position}{found.level} {found.code} {found.message}" + ("" if found.level is Level.INFO else f"; {found.do}")
-    return _shortened(text)
+    advice = "" if found.level is Level.INFO else f"; {found.do}"
+    message = f"{position}{found.level} {found.code} {found.message}"
+    return _shortened(_shortened(message, max(MAX_CHARACTERS - len(advice), MIN_CHARACTERS)) + advice)
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 2].rstrip()} …"
+def _shortened(text: str, limit: int = MAX_CHARACTERS) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 2].rstrip()} …"
 
 
 def _findings(review: Review) -> Iterator[RenderableType]:
