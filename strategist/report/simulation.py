@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.plan import Plan
-from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank, Simulation
+from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank, Simulation, Verdict
 from strategist.report.breakdown import untimed_traffic_table
 from strategist.report.setting_text import gib, instant_words, layout_words, percent
 from strategist.report.text_blocks import bullets, columns, heading, more_sections, section, selected_blocks
@@ -35,10 +35,12 @@ def simulation_report(plan: Plan, simulation: Simulation, sections: Collection[s
 
 def _head(plan: Plan, simulation: Simulation) -> tuple[RenderableType, RenderableType]:
     peak_rank, capacity = simulation.peak_rank, simulation.capacity_bytes
-    verdict = "fit" if simulation.tensors_fit else "do not fit"
+    too_large = simulation.proof.verdict is Verdict.TOO_LARGE
+    open_words = "It is open whether its tensors fit, since the simulation is an upper bound"
+    verdict = "Its tensors fit" if simulation.tensors_fit else "Its tensors do not fit" if too_large else open_words
     title = Text(f"plan {simulation.plan_id}: {plan.model.name} on {plan.cluster.name}, {layout_words(plan.candidate.layout)}")
     peak = f"{gib(peak_rank.peak_memory_bytes)} of {gib(capacity)} GiB, on rank {peak_rank.rank}"
-    return title, Text(f"Its tensors {verdict}: at most {peak}.{_reserved_sentence(plan, simulation)}", "bold")
+    return title, Text(f"{verdict}: at most {peak}.{_reserved_sentence(plan, simulation)}", "bold")
 
 
 def _reserved_sentence(plan: Plan, simulation: Simulation) -> str:
