@@ -65,10 +65,12 @@ def _named_entries(findings: Sequence[Diagnostic], code: str, text: str) -> str:
 
 
 def _short_line(found: Diagnostic) -> str:
-    """A finding without its file, and without the advice if it is only information."""
+    """A finding without its file, and without the advice if it is only information; errors are whole."""
     position = f"line {found.line}: " if found.line else ""
     advice = "" if found.level is Level.INFO else f"; {found.do}"
     message = f"{position}{found.level} {found.code} {found.message}"
+    if found.level is Level.ERROR:
+        return message + advice
     return _shortened(_shortened(message, max(MAX_CHARACTERS - len(advice), MIN_CHARACTERS)) + advice)
 
 
