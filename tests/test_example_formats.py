@@ -50,7 +50,10 @@ def test_each_file_of_the_example_is_imported_with_its_constants(name: str, tmp_
     assert found == api.import_plan(FORMATS / "pytorch" / "plan.py", GivenValues(gpus="4xcpu"))
     alone = tmp_path / name
     alone.write_bytes((FORMATS / "pytorch" / name).read_bytes())
-    with pytest.raises(FileError, match=r"takes its settings from .*plan\.py, which is not there; put it beside"):
+    missing = (
+        "starts train.py: none of them" if name == "train.sh" else r"takes its settings from .*plan\.py, which is not there; put"
+    )
+    with pytest.raises(FileError, match=missing):
         api.import_plan(alone, GivenValues(gpus="4xcpu"))
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 import anyio
@@ -172,42 +173,53 @@ class Jobs:
             return self.running[name].shown()
         if (found := self._read(name)) is None:
             raise RefusedError("unknown_job", f"job {name} is none", "call job_status without a job, which lists all")
-        return found[0]
+        return found
 
     def all(self) -> tuple[ShownJob, ...]:
         """All jobs, newest first."""
-        paths = sorted(self._folder.glob("job-*.json"), key=_number, reverse=True)
-        return tuple(self.record(path.stem) for path in paths if path.stem in self.running or self._read(path.stem))
+        names = [path.stem for path in sorted(self._folder.glob("job-*.json"), key=_number, reverse=True)]
+        jobs = (self.running[name].shown() if name in self.running else self._read(name) for name in names)
+        return tuple(job for job in jobs if job is not None)
 
     def answer(self, name: str) -> Answer | None:
         """Answer of an ended job; None without an answer."""
-        found = self._read(name)
-        return None if found is None else found[1]
+        try:
+            head, items = json.loads(self._lines(name)[1])
+        except (OSError, ValueError, TypeError, IndexError):
+            return None
+        return dict(head), list(items)
 
     def _save(self, job: Job) -> None:
         path = self._folder / f"{job.name}.json"
         draft = path.with_suffix(".draft")
-        record = {"server": os.getpid(), "job": codec.encode(job.shown()), "answer": job.answer}
-        draft.write_text(json.dumps(record), encoding="utf-8")
+        record = {"server": os.getpid(), "job": codec.encode(job.shown())}
+        draft.write_text(f"{json.dumps(record)}\n{json.dumps(job.answer)}\n", encoding="utf-8")
         draft.replace(path)
         for oldest in sorted(self._folder.glob("job-*.json"), key=_number)[:-MAX_JOBS]:
             if oldest.stem not in self.running:
                 oldest.unlink(missing_ok=True)
 
-    def _read(self, name: str) -> tuple[ShownJob, Answer | None] | None:
-        """A record and its answer; None if the file is not a valid record."""
-        path = self._folder / f"{name}.json"
-        if not re.fullmatch("job-[0-9]{1,9}", name):
-            return None
+    def _read(self, name: str) -> ShownJob | None:
+        """A job's record without its answer; None if the file is not a valid record."""
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            record = json.loads(self._lines(name, 1)[0])
             shown: ShownJob = codec.decode(ShownJob, record["job"], "job")
-            server, answer = int(record["server"]), record["answer"]
-            head, items = answer or ({}, [])
-        except (OSError, ValueError, KeyError, TypeError, StrategistError):
+            server = int(record["server"])
+        except (OSError, ValueError, KeyError, TypeError, IndexError, StrategistError):
             return None
         gone = shown.state == RUNNING and (server == os.getpid() or not alive(server))
-        return replace(shown, state=LOST) if gone else shown, (dict(head), list(items)) if answer else None
+        return replace(shown, state=LOST) if gone else shown
+
+    def _lines(self, name: str, count: int = 2) -> list[str]:
+        """The first lines of a record's file: the job, and its answer, which may be long. Empty for what is no job's name.
+
+        Raises:
+            OSError, ValueError: there is no such file, or it is not text.
+        """
+        if not re.fullmatch("job-[0-9]{1,9}", name):
+            return []
+        with (self._folder / f"{name}.json").open(encoding="utf-8") as file:
+            return list(islice(file, count))
 
 
 async def _outcome(job: Job, work: Work) -> Answer | None:

@@ -168,6 +168,21 @@ def cluster_name(workspace: Workspace, name: str) -> str:
     return str(workspace.inside(name)) if Path(name).suffix.lower() in DOCUMENT_SUFFIXES else name
 
 
+def check_names(session: AgentSession, arguments: Arguments) -> None:
+    """Refuses arguments with an unknown model, cluster or plan.
+
+    Raises:
+        RefusedError, InputError, FileError: it is unknown, or its file cannot be read.
+    """
+    names = {name: value for name in ("model", "gpus", "plan") if isinstance(value := getattr(arguments, name, ""), str) and value}
+    if "gpus" in names:
+        api.cluster(cluster_name(session.workspace, names["gpus"]))
+    if "model" in names:
+        api.model(model_name(session.workspace, names["model"]))
+    if "plan" in names:
+        session.plan(names["plan"])
+
+
 def fixed(settings: list[str]) -> dict[str, KnobValue]:
     """Fixed settings, by bare name."""
     return dict(map(parse_fix, settings))

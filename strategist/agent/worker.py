@@ -25,6 +25,9 @@ from strategist.agent.catalog import INTERNAL, TOOLS
 from strategist.agent.pagination import MAX_BYTES
 from strategist.agent.problem import Problem, problem_of
 from strategist.agent.session import AgentSession
+from strategist.agent.shared_arguments import check_names
+from strategist.agent.tool import Tool
+from strategist.agent.workers import CHECK
 from strategist.agent.workspace import Workspace, confine
 from strategist.contract import progress
 from strategist.errors import StrategistError
@@ -141,8 +144,13 @@ def _reply(request: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
 def _answer(session: AgentSession, function: str, arguments: dict[str, Any]) -> Any:
     if function == resources.READ:
         return resources.read(session, **arguments)
-    tool = next(tool for tool in (*TOOLS, *INTERNAL) if tool.name == function)
-    return tool.answer(session, arguments)
+    if function == CHECK:
+        return check_names(session, _tool(arguments["function"]).parsed(arguments["arguments"]))
+    return _tool(function).answer(session, arguments)
+
+
+def _tool(name: str) -> Tool:
+    return next(tool for tool in (*TOOLS, *INTERNAL) if tool.name == name)
 
 
 if __name__ == "__main__":

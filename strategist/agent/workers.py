@@ -26,6 +26,9 @@ from strategist.agent.workspace import Workspace
 MAX_SHORT_CALLS = 8
 """Maximum number of concurrent short calls; further ones wait."""
 
+CHECK = "check arguments"
+"""Name of the function that refuses arguments of a call that names what does not exist (worker.py)."""
+
 TEMPORARY = "temporary"
 OnProgress = Callable[[float, str], Awaitable[None]]
 """Called with the finished share of a call (0 if unknown), and its progress in words."""
@@ -108,6 +111,8 @@ class Workers:
         Raises:
             RefusedError: the function refuses, or its process has died.
         """
+        if long and not self._limits[True].available_tokens:  # what is refused need not wait
+            await self.run(CHECK, {"function": function, "arguments": arguments}, **session)
         async with self._limits[long]:
             temporary = self._workspace.server_folder(TEMPORARY, f"{os.getpid()}-{next(self._numbers)}")
             request = {

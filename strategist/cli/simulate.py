@@ -7,6 +7,7 @@ from strategist.cli import plan_file, render, sections
 from strategist.cli.exit_codes import FAILED, UNDECIDED
 from strategist.cli.parser import Parser
 from strategist.contract.layout import Layout
+from strategist.contract.simulation import Verdict
 from strategist.errors import InputError
 
 SECTIONS = ("ranks", "memory", "modules", "collectives", "notes")
@@ -32,7 +33,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulates the ranks; returns 1 if their tensors do not fit, 3 if only the reserved bytes do not."""
+    """Simulates the ranks; returns 1 if their tensors do not fit, 3 if only the reserved bytes do not, or only an upper bound."""
     section_names = sections.requested_sections(options, SECTIONS)
     plan = plan_file.read(options.plan)
     ranks = _ranks(options, plan.candidate.layout)
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         from strategist.report.simulation import simulation_report
 
         render.show(simulation_report(plan, simulation, section_names))
-    return 0 if simulation.fits else UNDECIDED if simulation.tensors_fit else FAILED
+    return {Verdict.FITS: 0, Verdict.OPEN: UNDECIDED, Verdict.TOO_LARGE: FAILED}[simulation.proof.verdict]
 
 
 def _ranks(options: argparse.Namespace, layout: Layout) -> list[int]:

@@ -62,8 +62,11 @@ class Review:
     @property
     def fit(self) -> Fit:
         """Verdict on the memory of devices and hosts."""
+        return Fit.UNKNOWN if self.plan is not None and self.uncertainties else self.priced_fit
+
+    @property
+    def priced_fit(self) -> Fit:
+        """The verdict on memory as priced, whatever could turn it."""
         if self.plan is None:
             return Fit.TOO_LARGE
-        if self.uncertainties:
-            return Fit.UNKNOWN
         return fit_of(self.plan.estimate, self.plan.cluster.host_memory_bytes, self.confidence)

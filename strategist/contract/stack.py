@@ -27,6 +27,7 @@ class Stack:
 
     family: framework family whose measurements apply where the stack has none: ``torch`` (FSDP, DDP, eager modules), ``megatron``
         (its layers, buckets and pipelines), or ``own``.
+    measured_as: stack whose published runs give the factors of this one, which has none of its own; empty for none.
     attention: ``flash`` never materialises the scores, ``unfused`` saves them for the backward pass (arXiv 2205.05198, section
         4.1).
     attention_kernels: FlashAttention as of 2022 (``first``), FlashAttention-2 (``portable``), or kernels ``tuned`` to each chip
@@ -68,6 +69,7 @@ class Stack:
 
     name: str = "torch"
     family: str = "torch"
+    measured_as: str = ""
     attention: str = "flash"
     attention_kernels: str = "portable"
     elementwise: str = "eager"

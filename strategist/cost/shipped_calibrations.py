@@ -88,5 +88,5 @@ def calibration_for(stack: Stack, fits: Shipped | None = None) -> Calibration:
 
 
 def _names(stack: Stack) -> tuple[str, ...]:
-    published = (PUBLISHED_NATIVE,) if stack.name == NATIVE.name else ()
-    return stack.name, *published, family_name(stack.family), ANY_STACK
+    published = PUBLISHED_NATIVE if stack.name == NATIVE.name else stack.measured_as
+    return stack.name, *((published,) if published else ()), family_name(stack.family), ANY_STACK

@@ -51,13 +51,21 @@ def recognise(source: Source) -> Format:
     Raises:
         FileError: no format matches.
     """
+    if found := recognised(source):
+        return found
+    raise FileError(source.path, f"is of no format that is known ({', '.join(readable_formats())}); name one with --format")
+
+
+def recognised(source: Source) -> Format | None:
+    """The format of :func:`recognise`; None if no format matches.
+
+    Raises:
+        FileError: the source is of a system whose files are not read.
+    """
     if native.FORMAT.recognises(source):
         return native.FORMAT
     unreadable(source)
-    for name in readable_formats():
-        if (found := find_format(name)).recognises(source):
-            return found
-    raise FileError(source.path, f"is of no format that is known ({', '.join(readable_formats())}); name one with --format")
+    return next((found for name in readable_formats() if (found := find_format(name)).recognises(source)), None)
 
 
 def backend(found: Format) -> Backend:

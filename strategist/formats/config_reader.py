@@ -10,12 +10,12 @@ from typing import Any
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.errors import FileError
-from strategist.formats.catalog import find_format, recognise
+from strategist.formats.catalog import find_format, recognise, recognised
 from strategist.formats.config_entries import Entries
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
 from strategist.formats.parsed_config import ParsedConfig
-from strategist.formats.referenced_files import unread, with_config
+from strategist.formats.referenced_files import started_files, unread, with_config
 from strategist.formats.source import Source, load
 from strategist.paths import data_dir
 
@@ -44,12 +44,12 @@ def read(path: str | Path, name: str = "") -> tuple[Source, Format, ParsedConfig
     """
     script = load(path, relaxed=True)
     source = with_config(script)
-    try:
-        chosen = find_format(name) if name else recognise(source)
-    except FileError as error:
-        raise unread(source) or error from None
+    chosen = find_format(name) if name else recognised(source)
+    if chosen is None:
+        script = source = _started(source)
+        chosen = recognise(source)
     if script.relaxed and chosen.name not in RELAXED:
-        load(path)  # ends with the place of the first comment
+        load(script.path)  # ends with the place of the first comment
     source = chosen.opened(source)
     return source, chosen, _parsed(source, chosen, script)
 
@@ -57,6 +57,24 @@ def read(path: str | Path, name: str = "") -> tuple[Source, Format, ParsedConfig
 def parse_config(source: Source, chosen: Format) -> ParsedConfig:
     """The parsed config of a source, with a finding for each entry that is not understood."""
     return _parsed(chosen.opened(source), chosen, source)
+
+
+def _started(script: Source) -> Source:
+    """The first file of a known format that a script starts or names; the source itself if it is no script.
+
+    Raises:
+        FileError: a script starts no such file.
+    """
+    for path in started_files(script):
+        try:
+            source = load(path, relaxed=True)
+            if recognised(source):
+                return source
+        except FileError:
+            continue
+    if error := unread(script):
+        raise error
+    return script
 
 
 def _parsed(source: Source, chosen: Format, script: Source) -> ParsedConfig:

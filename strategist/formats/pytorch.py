@@ -78,18 +78,14 @@ FIXED = "Settings that determined the code of the other files; to change one, pl
 
 
 _FIRST_CONSTANT = re.compile(r"^MODEL = ", re.MULTILINE)
-_PLAN_IMPORTS = {
-    "python": re.compile(r"^from plan import (?:\(\s*)?[A-Z_]{2,}\b", re.MULTILINE),
-    "command": re.compile(r"^# strategist plan [\s\S]*\btrain\.py", re.MULTILINE),
-}
-"""Patterns, by language, of the script's other files, which take their settings from ``plan.py``."""
+_PLAN_IMPORT = re.compile(r"^from plan import (?:\(\s*)?[A-Z_]{2,}\b", re.MULTILINE)
+"""Pattern of the script's other files, which take their settings from ``plan.py``."""
 
 
 def recognises(source: Source) -> bool:
     """Whether a source belongs to an exported script: ``plan.py``, by its first constant, or a file that takes settings from it."""
-    if source.language == "python" and _FIRST_CONSTANT.search(source.text):
-        return True
-    return source.language in _PLAN_IMPORTS and _PLAN_IMPORTS[source.language].search(source.text) is not None
+    patterns = (_FIRST_CONSTANT, _PLAN_IMPORT)
+    return source.language == "python" and any(pattern.search(source.text) for pattern in patterns)
 
 
 def opened(source: Source) -> Source:

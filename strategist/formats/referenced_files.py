@@ -2,10 +2,12 @@
 
 import os
 import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from strategist.errors import FileError
+from strategist.formats import shell
 from strategist.formats.accelerate_launch import CONFIGS, default_file
 from strategist.formats.source import Entry, Source, load
 
@@ -45,6 +47,22 @@ def with_config(source: Source) -> Source:
     return replace(source, language="yaml", entries={**file_entries, **script_entries})
 
 
+def started_files(source: Source) -> Iterator[Path]:
+    """Existing files that the commands of a script name, in their order: programs in Python and files with settings."""
+    if source.launch is not None:
+        for name in _named_files(source):
+            if path := find_file(source.path, name):
+                yield path
+
+
+def _named_files(source: Source) -> Iterator[str]:
+    """Names of programs in Python and of files with settings among the words of a script's commands."""
+    for command in shell.commands(source.text):
+        texts = [word.text.rpartition("=")[2] for word in command.words]
+        if command.runs and texts[0] not in shell.UTILITIES:
+            yield from (text for text in texts if text.endswith((*CONFIGS, ".toml", ".py")) and not set(text) & set("$*?["))
+
+
 def named_entries(file: Source) -> tuple[Entry, ...]:
     """The entries of a file, each with the path of the file that it is in."""
     return tuple(replace(entry, path=entry.path or file.path) for entry in file.entries.values())
@@ -60,6 +78,9 @@ def unread(source: Source) -> FileError | None:
         return FileError(
             source.path, f"its settings are in its program, which is not read; check the launcher's settings with {command}"
         )
+    if source.launch is not None and named is None and (names := list(dict.fromkeys(_named_files(source)))):
+        text = f"states no settings of a known format, and starts {', '.join(names)}: none of them is there with settings"
+        return FileError(source.path, f"{text}; check the file that holds the settings")
     if source.launch is None or named is None or not ("$" in str(named.value) or str(named.value).endswith(CONFIGS)):
         return None
     reason = "is known only where the script runs" if "$" in str(named.value) else "is not found from the script's folder up"

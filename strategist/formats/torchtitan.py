@@ -279,12 +279,14 @@ def _converters(entries: Entries, settings: dict[str, KnobValue], findings: list
 
 
 def _stack(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str, float | str | Loss]:
-    """Fields of Stack: logits in chunks, and steps as CUDA graphs."""
+    """Fields of Stack: logits in chunks or, as before 0.3, at once, and steps as CUDA graphs."""
     entries.get("loss")
     chunks = entries.integer("loss.num_chunks") or 1
     replayed = new and entries.flag("training.disable_cuda_graphs") is not True and degrees["pp"] == degrees["ep"] == 1
     found: dict[str, float | str | Loss] = {"graphs": "step"} if replayed else {}
-    return {**found, "loss": replace(load_stack("torchtitan-2025").loss, chunks=float(chunks))} if chunks > 1 else found
+    if chunks == 1:
+        return {**found, "name": "torchtitan-2025"}
+    return {**found, "name": "torchtitan-2026", "loss": replace(load_stack("torchtitan-2026").loss, chunks=float(chunks))}
 
 
 def _devices(entries: Entries) -> int | None:

@@ -103,7 +103,7 @@ def _module(plan: Plan, base: Base | None, tokenizer: str, reasons: Mapping[str,
     sequences, tokens = _batches(plan)
     stated_settings = {line.setting for line in (*lines, *sequences)}
     head = [*header_lines(plan), "", *(note for name, note in notes.items() if name not in stated_settings)]
-    head += ["", "Steps are priced without CUDA graphs, and logits as if they were made at once; TorchTitan makes them in pieces."]
+    head += ["", "Steps are priced without CUDA graphs, and logits in 8 chunks, as 0.3 makes them."]
     body = "".join(f"    {_statement(line, notes)}" for line in (Line("hf_assets_path", "TOKENIZER"), *lines))
     body += "    if hasattr(config.training, 'seq_len'):  # TorchTitan 0.3.0\n"
     body += "".join(f"        {_statement(line, notes)}" for line in sequences)

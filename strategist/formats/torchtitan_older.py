@@ -39,7 +39,8 @@ def older_file(plan: Plan, base: Base | None, tokenizer: str) -> tuple[File, ...
         "activation_checkpoint": dict(_recompute(plan)), "compile": {"enable": knobs.compile, "components": ["model", "loss"]},
         "optimizer": {"name": "AdamW", "implementation": KERNELS[plan.candidate.options.optimizer_kernel]},
     }  # fmt: skip
-    return (File(name=FILE, text=f"{heading(header_lines(plan))}\n{toml_text(sections)}"),)
+    head = heading((*header_lines(plan), "0.2 makes all logits at once, which needs more memory: check prices this file"))
+    return (File(name=FILE, text=f"{head}\n{toml_text(sections)}"),)
 
 
 def _training(plan: Plan) -> Iterator[tuple[str, Any]]:

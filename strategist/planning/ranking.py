@@ -5,11 +5,11 @@ from typing import Any
 
 from strategist.cards.deck import Deck
 from strategist.contract.estimate import Estimate
-from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.options import OPTION_NAMES
 from strategist.contract.request import Request
-from strategist.contract.settings import with_settings
+from strategist.contract.settings import full_name, with_settings
 from strategist.contract.stack import NATIVE
 from strategist.cost.calibration import Calibration
 from strategist.cost.shipped_calibrations import factors
@@ -91,6 +91,10 @@ def _new_ranking(situation: Situation, deck: Deck, calibration: Calibration | No
     default_candidate = with_settings(DEFAULT_CANDIDATE, {name.partition(".")[2]: value for name, value in backend_options.items()})
     if refusals := constraints.backend.refusals(default_candidate, model, request.workload, facts):
         raise InputError(f"--backend {request.backend}", refusals[0], "change the request, or plan without --backend")
+    for name, value in request.fix.items():
+        if reason := constraints.backend.unsupported_value(full_name(name), value):
+            do = "fix another value, or ask which back ends take it: strategist plan --show backends"
+            raise InputError(f"--fix {name}={show_value(value)}", reason, do)
     pricing = Pricing(model=model, cluster=cluster, workload=request.workload, calibration=known, stack=stack or NATIVE)
     ranking = rank(
         pricing, spaces.of(situation, constraints), constraints=constraints, deck=deck,

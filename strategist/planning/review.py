@@ -256,15 +256,16 @@ def _ruled_out(source: Source, plan: Plan, described: Setup, deck: Deck) -> Iter
 
 
 def _changes(explanation: Explanation, chosen: Format, deck: Deck, known: Facts, confidence: float) -> Iterator[Change]:
-    """Changes that are faster, or that fit if the plan does not."""
-    limits = backend(chosen)
+    """Changes that are faster, or that fit if the plan does not; each plan once, under the first setting that leads to it."""
+    limits, found = backend(chosen), set[Candidate]()
     current = explanation.plan
     present = set(limits.refusals(current.candidate, current.model, current.workload, known))  # the file has them anyway
     for decision in explanation.decisions:
         for other in decision.why_not:
-            if other.plan is None or not _improves(current, other):
+            if other.plan is None or other.plan.candidate in found or not _improves(current, other):
                 continue
             plan = other.plan
+            found.add(plan.candidate)
             yield Change(
                 setting=other.setting, value=other.value, text=other.text, fits=plan.estimate.fit_confidence >= confidence,
                 speedup=current.estimate.step_seconds / plan.estimate.step_seconds,

@@ -52,7 +52,7 @@ def _from_counts(text: str, host_memory_bytes: int | None) -> Cluster:
         if _NAME.fullmatch(text) and hardware.find_device(text) is None:
             raise hardware.unknown_device(value, text)
         raise InputError(value, "a count and a device are needed", f"{_did_you_mean(text)}{FORMS}")
-    first, second, name = match.groups()
+    first, second, name = _parts(match)
     count = _count(value, first)
     per_node = None if second is None else _count(value, second)
     if not name:
@@ -67,6 +67,25 @@ def _from_counts(text: str, host_memory_bytes: int | None) -> Cluster:
         notes.append(f"{memory_note}; no plan needs more, and --host-memory says what there is")
     cluster = _assemble("".join(text.split()), nodes, per_node, device, box, tuple(notes))
     return replace(cluster, host_memory_bytes=host_memory_bytes)
+
+
+def _parts(match: re.Match[str]) -> tuple[str, str | None, str | None]:
+    """Count, devices of a node if they are given, and device of ``2x8xH100``.
+
+    A device's own name may have an x after digits (``2x7900XTX``): all behind the first x is the device if that is known, or if
+    the second x is written in the other case and the rest is not known.
+    """
+    count, per_node, name = match.groups()
+    if per_node is None or not name or _is_device(name):
+        return count, per_node, name
+    rest = match.string[match.end(1) :].strip()
+    whole = rest[1:].strip()
+    second_separator = whole[len(per_node) :].strip()[0]
+    return (count, None, whole) if _is_device(whole) or second_separator != rest[0] else (count, per_node, name)
+
+
+def _is_device(name: str) -> bool:
+    return _MEMORY.fullmatch(name) is not None or hardware.find_device(name) is not None
 
 
 def _did_you_mean(text: str) -> str:

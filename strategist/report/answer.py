@@ -91,7 +91,7 @@ _SECTION_BUILDERS: tuple[Section, ...] = (
     _plans,
     _of_plan(settings_report),
     _of_plan(predicted_report),
-    _of_plan(lambda plan: memory_report(plan.estimate)),
+    _of_plan(memory_report),
     _of_plan(lambda plan: time_report(plan.estimate)),
     _cards,
     _alternatives,

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from strategist.contract.estimate import Estimate
 from strategist.contract.plan import Plan, Reason
+from strategist.profiles.stacks import load_stack
 from strategist.report.plan_description import described_parts
 from strategist.report.setting_text import (
     ARITHMETIC,
@@ -17,6 +18,7 @@ from strategist.report.setting_text import (
     differing,
     gib,
     layer_words,
+    layout_words,
     percent,
     policy_words,
     recompute_words,
@@ -82,7 +84,7 @@ COLUMNS = (
 
 def plan_report(plan: Plan, title: str = "The plan") -> Group:
     """A plan in detail: settings, figures, memory and time by part, and the cards that shaped it."""
-    parts = (memory_report(plan.estimate), time_report(plan.estimate), reasons_report(plan.reasons))
+    parts = (memory_report(plan), time_report(plan.estimate), reasons_report(plan.reasons))
     return Group(settings_report(plan, title), predicted_report(plan), *parts)
 
 
@@ -106,7 +108,11 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
     estimate = plan.estimate
     low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
     if plan.stack:
-        yield "for", f"{plan.stack}, as its published runs say that it runs"
+        measured_as = load_stack(plan.stack).measured_as
+        yield (
+            "for",
+            f"{plan.stack}, as {f'the published runs of {measured_as}' if measured_as else 'its published runs'} say that it runs",
+        )
     yield "step time", f"{show_seconds(estimate.step_seconds)}, 90% interval {show_seconds(low)} to {show_seconds(high)}"
     yield from bounds(estimate)
     yield "tokens/s", f"{tokens(estimate.tokens_per_second)} for all {plan.cluster.devices} devices"
@@ -156,8 +162,9 @@ def bounds(estimate: Estimate) -> Iterable[tuple[str, str]]:
         yield "at least", f"{bound_times}: {percent(share)} of the physical limit; {resource}"
 
 
-def memory_report(estimate: Estimate) -> Group:
-    """Peak memory by part, as shares of the usable memory of the device."""
+def memory_report(plan: Plan) -> Group:
+    """Peak memory by part, as shares of the usable memory of the device, and what is subtracted from the device's memory."""
+    estimate = plan.estimate
     capacity = estimate.capacity_bytes
     table = _parts_table()
     for name, size in _largest(estimate.memory.needed):
@@ -166,7 +173,22 @@ def memory_report(estimate: Estimate) -> Group:
     table.add_row(Text("total", "bold"), bar(peak / capacity), show_bytes(peak), percent(peak / capacity))
     if cache := estimate.memory.cache:
         table.add_row("cached, given back when needed", bar(cache / capacity), show_bytes(cache), percent(cache / capacity))
-    return section(heading("Memory of the fullest device", f"against the {show_bytes(capacity)} that can be used"), table)
+        reserved = estimate.memory.reserved
+        table.add_row("reserved, with that cache", bar(reserved / capacity), show_bytes(reserved), percent(reserved / capacity))
+    title = heading("Memory of the fullest device", f"against the {show_bytes(capacity)} that can be used")
+    return section(title, table, Text(_usable_memory(plan)))
+
+
+def _usable_memory(plan: Plan) -> str:
+    """What is subtracted from a device's memory before a plan may use it."""
+    device = plan.cluster.device
+    overhead, further = device.memory_bytes - device.usable_memory_bytes, device.usable_memory_bytes - plan.estimate.capacity_bytes
+    context = "CUDA and the first NCCL communicator" if device.kind == "cuda" else "the process itself"
+    subtracted = [f"{show_bytes(overhead)} for {context}"]
+    if further > 0:
+        groups = layout_words(plan.candidate.layout)
+        subtracted.append(f"{show_bytes(further)} for those of further process groups ({groups})")
+    return f"can be used: {show_bytes(device.memory_bytes)} of {device.name} less {', less '.join(subtracted)}"
 
 
 def time_report(estimate: Estimate) -> Group:

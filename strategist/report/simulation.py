@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.plan import Plan
-from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank, Simulation
+from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank, Simulation, Verdict
 from strategist.report.breakdown import untimed_traffic_table
 from strategist.report.setting_text import gib, instant_words, layout_words, percent
 from strategist.report.text_blocks import bullets, columns, heading, more_sections, section, selected_blocks
@@ -35,10 +35,12 @@ def simulation_report(plan: Plan, simulation: Simulation, sections: Collection[s
 
 def _head(plan: Plan, simulation: Simulation) -> tuple[RenderableType, RenderableType]:
     peak_rank, capacity = simulation.peak_rank, simulation.capacity_bytes
-    verdict = "fit" if simulation.tensors_fit else "do not fit"
+    too_large = simulation.proof.verdict is Verdict.TOO_LARGE
+    open_words = "It is open whether its tensors fit, since the simulation is an upper bound"
+    verdict = "Its tensors fit" if simulation.tensors_fit else "Its tensors do not fit" if too_large else open_words
     title = Text(f"plan {simulation.plan_id}: {plan.model.name} on {plan.cluster.name}, {layout_words(plan.candidate.layout)}")
     peak = f"{gib(peak_rank.peak_memory_bytes)} of {gib(capacity)} GiB, on rank {peak_rank.rank}"
-    return title, Text(f"Its tensors {verdict}: at most {peak}.{_reserved_sentence(plan, simulation)}", "bold")
+    return title, Text(f"{verdict}: at most {peak}.{_reserved_sentence(plan, simulation)}", "bold")
 
 
 def _reserved_sentence(plan: Plan, simulation: Simulation) -> str:
@@ -57,7 +59,7 @@ def _reserved_sentence(plan: Plan, simulation: Simulation) -> str:
         if releases
         else ""
     )
-    return f" The allocator reserves {sizes}, which fits.{warning}"
+    return f" The allocator reserves {sizes} with its cache, which fits.{warning}"
 
 
 def _ranks(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
@@ -113,8 +115,9 @@ def parts_table(simulation: Simulation) -> Table:
     predicted = {} if estimate is None else asdict(estimate)
     table = columns("", *(["predicted"] if predicted else []), "simulated", left=[""])
 
-    def row(name: str, expected: float | None, simulated: float) -> None:
-        table.add_row(name, *(["-" if expected is None else gib(expected)] if predicted else []), gib(simulated))
+    def row(name: str, expected: float | None, simulated: float | None) -> None:
+        sizes = (expected, simulated) if predicted else (simulated,)
+        table.add_row(name, *("-" if size is None else gib(size) for size in sizes))
 
     for part in MEMORY_PARTS:
         simulated = peak_rank.memory.get(part, 0)
@@ -122,8 +125,10 @@ def parts_table(simulation: Simulation) -> Table:
             row(part.replace("_", " "), predicted.get(part), simulated)
     row("tensors, all", estimate.allocated if estimate else None, peak_rank.peak_memory_bytes)
     if peak_rank.peak_reserved_bytes is not None:
+        if estimate is not None:
+            row("with allocator slack, as plan says", estimate.total, None)
         predicted_reserved = min(estimate.reserved, max(estimate.total, simulation.capacity_bytes)) if estimate else None
-        row("reserved for them", predicted_reserved, peak_rank.peak_reserved_bytes)
+        row("reserved, with the cache", predicted_reserved, peak_rank.peak_reserved_bytes)
     if peak_rank.host_memory_bytes:
         row("in host memory", None, peak_rank.host_memory_bytes)
     return table

@@ -69,6 +69,14 @@ class Backend:
         """Whether ``value`` is within the limits of ``name``, such as ``layout.pp`` or ``knobs.offload``."""
         return name not in self.limits or any(_is_same_value(value, item) for item in self.limits[name])
 
+    def unsupported_value(self, name: str, value: Any) -> str:
+        """Reason why ``value`` of ``name`` is not supported, with the values that are; empty if it is."""
+        value = _as_in_file(name, value)
+        if self.allows(name, value):
+            return ""
+        takes = ", ".join(filter(None, map(show_value, self.limits[name])))
+        return f"{self.name} cannot run {name} = {show_value(value)}; it takes {takes}"
+
     def refusals(self, candidate: Candidate, model: ModelShape, workload: Workload, facts: Facts) -> tuple[str, ...]:
         """Reasons why the back end cannot run the candidate, one sentence each; ``facts`` are those of the situation."""
         return tuple(self._refusals(candidate, model, workload, facts))
@@ -142,14 +150,12 @@ class Backend:
             yield "device", f"{self.name} runs on {' or '.join(self.devices)}, not on {device_kind}"
         parts = {part: getattr(candidate, part) for part in ("layout", "knobs", "options")}
         parts |= {"workload": workload, "model": model}
-        for name, allowed in self.limits.items():
+        for name in self.limits:
             part, _, key = name.partition(".")
             if part == "options" and not candidate.acts(key, model):
                 continue
-            value = _as_in_file(name, getattr(parts[part], key))
-            if not self.allows(name, value):
-                takes = ", ".join(filter(None, map(show_value, allowed)))
-                yield name, f"{self.name} cannot run {name} = {show_value(value)}; it takes {takes}"
+            if reason := self.unsupported_value(name, getattr(parts[part], key)):
+                yield name, reason
 
 
 def _as_in_file(name: str, value: Any) -> Any:
@@ -158,7 +164,7 @@ def _as_in_file(name: str, value: Any) -> Any:
         return value is not None
     if name == "model.rope_scaling":
         return "none" if value is None else value.kind
-    if name == "layout.axis_order":
+    if name == "layout.axis_order" and not isinstance(value, str):
         return ".".join(value)
     return value
 

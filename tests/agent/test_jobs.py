@@ -60,6 +60,16 @@ def test_short_calls_are_answered_while_long_calls_run_and_wait(narrow: Caller) 
     assert answered(narrow, "more", handle=ended["handle"])["best"]["fits"]
 
 
+def test_unknown_names_are_refused_at_once_while_long_calls_run(narrow: Caller) -> None:
+    stopped_job(narrow)
+    for tool, arguments, words in (
+        ("plan", {"model": "no-such-model", "gpus": "8xH100"}, "no-such-model"),
+        ("plan", {"model": "tiny", "gpus": "8xH10O"}, "no device is named 'H10O'"),
+        ("simulate", {"plan": "0123456789ab"}, "0123456789ab"),
+    ):
+        assert words in refused(narrow, tool, **arguments, wait_seconds=60)["message"]
+
+
 def test_a_cancelled_job_leaves_no_process_and_no_files(dispatcher: Caller, workspace: Path) -> None:
     job, worker = stopped_job(dispatcher)
     shown = answered(dispatcher, "cancel_job", job=job)["items"][0]

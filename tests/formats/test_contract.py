@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from formats.plans import ALL, FEW, TRIED, a_plan, best_plans, deck, plans
-from strategist.api import export_plan
+from strategist.api import export_plan, write_files
 from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.environment import environment
@@ -17,7 +17,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
 from strategist.errors import InputError
 from strategist.formats.catalog import find_format, formats, recognise
-from strategist.formats.config_reader import parse_config
+from strategist.formats.config_reader import parse_config, read
 from strategist.formats.format import ExportedFiles, Format
 from strategist.formats.setup import GivenValues, Setup, setup
 from strategist.formats.source import Source, parse
@@ -84,6 +84,19 @@ def test_the_plans_cover_every_supported_value(name: str) -> None:
     for key in TRIED:
         for value in limits.get(f"knobs.{key}", ()):
             assert (key, value) in seen, (key, value)
+
+
+@pytest.mark.parametrize("index", [0, -1])
+def test_the_start_script_of_an_export_is_read_as_the_file_with_its_settings(name: str, index: int, tmp_path: Path) -> None:
+    plan = plans(name, *FEW)[index]
+    written = export_plan(plan, name)
+    write_files(written, tmp_path)
+    start = next(file.name for file in written.files if file.runs)
+    source, chosen, found = read(tmp_path / start)
+    _, _, first = read(tmp_path / written.files[0].name)
+    assert chosen.name == name
+    assert found.settings.items() >= first.settings.items()
+    assert Path(source.path).name in {file.name for file in written.files}
 
 
 HEAD = re.compile(r"# (\d+) sequences of (\d+) tokens a step, ([\w-]+), (\w+)$", re.MULTILINE)

@@ -445,3 +445,14 @@ def test_a_token_count_that_is_not_a_multiple_of_the_sequence_is_refused_with_it
 def test_a_command_with_the_old_flag_of_a_configuration_is_recognised() -> None:
     source = parse("srun torchrun ./train.py --job.config_file train_configs/llama3_8b.toml --training.seed 1", "train.sh")
     assert recognise(source).name == "torchtitan"
+
+
+def test_a_plan_and_the_export_of_it_have_one_price(tmp_path: Path) -> None:
+    """0.3 makes logits in chunks, 0.2 at once."""
+    plan = a_plan("torchtitan", lambda plan: plan.model.name == "llama3-8b" and not plan.candidate.layout.tp > 1)
+    api.write_files(api.export_plan(plan, "torchtitan"), tmp_path)
+    new, old = (imported(tmp_path / name, plan.cluster.name).plan for name in ("titan_plan.py", "titan_plan.toml"))
+    assert new is not None
+    assert old is not None
+    assert new.estimate == plan.estimate
+    assert old.estimate.memory.logits > 2 * new.estimate.memory.logits

@@ -28,6 +28,8 @@ from strategist.formats.source import parse
             "NVIDIA NeMo .*pretrain_gpt",
         ),
         ("torchrun -m verl.trainer.fsdp_sft_trainer data.max_length=512 --x 1", "x.sh", "verl .*strategist plan"),
+        ("actor_rollout_ref: {actor: {strategy: fsdp}}", "x.yaml", "verl .*reinforcement learning"),
+        ("python3 -m verl.trainer.main_generation --x 1", "x.sh", "verl .*generates text"),
         ("{pipe_parallel_size: 1, num_layers: 24}", "x.yml", "GPT-NeoX .*pretrain_gpt"),
         (
             "trainer: {devices: 8}\nmodel: {tensor_model_parallel_size: 2, micro_batch_size: 1}",
@@ -39,3 +41,34 @@ from strategist.formats.source import parse
 def test_a_system_whose_files_are_not_read_is_named(text: str, path: str, words: str) -> None:
     with pytest.raises(FileError, match=words.replace(" .*", ", which is not read.*")):
         recognise(parse(text, path))
+
+
+TRAINING = "pretrain_gpt.py --num-layers 2 --micro-batch-size 1 --tensor-model-parallel-size 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("torchrun tools/run_text_generation_server.py --num-layers 2 --micro-batch-size 1", "generates text and trains nothing"),
+        (
+            "ARGS='--micro-batch-size 1'\ntorchrun gpt_dynamic_inference.py --num-layers 2 $ARGS",
+            "generates text and trains nothing",
+        ),
+        ("python tools/checkpoint/convert.py --model-type GPT --loader mcore", "converts or inspects weights and trains nothing"),
+        ("torchrun train_rl.py --num-layers 2 --micro-batch-size 1", "reinforcement learning has no price"),
+        ("python mason.py --gpus 8 -- python grpo_fast.py --per_device_train_batch_size 1", "reinforcement learning has no price"),
+        ("accelerate launch grpo.py --per_device_train_batch_size 1", "reinforcement learning has no price"),
+        ("python3 -m verl.trainer.main_ppo data.max_length=512 --x 1", "verl.*reinforcement learning has no price"),
+        ("python3 -m recipe.dapo.main_dapo trainer.nnodes=1 --x 1", "verl.*reinforcement learning has no price"),
+        ("ray job submit -- python3 -m openrlhf.cli.train_ppo_ray --zero_stage 3", "OpenRLHF.*reinforcement learning has no price"),
+        (f"python tools/convert.py --a 1\ntorchrun {TRAINING}", ""),
+        (f"torchrun train_and_evaluate.py --a 1\ntorchrun {TRAINING}", ""),
+    ],
+)
+def test_programs_that_do_not_train_or_have_no_price_get_no_verdict(text: str, words: str) -> None:
+    source = parse(text, "run.sh")
+    if not words:
+        recognise(source)
+        return
+    with pytest.raises(FileError, match=words):
+        recognise(source)

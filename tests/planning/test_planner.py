@@ -402,6 +402,15 @@ def test_card_defaults_yield_if_the_back_end_refuses_all_fitting_candidates(deck
     assert not found.plans[0].candidate.knobs.compile
 
 
+def test_a_fixed_value_that_the_backend_does_not_have_is_refused_with_the_values_that_it_has(deck: Deck) -> None:
+    request = Request(model="8b", gpus="8xH100", backend="torchtitan", fix={"optimizer_in_backward": True})
+    refused = (
+        r"^--fix optimizer_in_backward=true: torchtitan cannot run knobs.optimizer_in_backward = true; it takes false; .*backends"
+    )
+    with pytest.raises(InputError, match=refused):
+        answer(request, deck=deck)
+
+
 def test_fixed_values_that_a_back_end_refuses_together_raise_a_one_line_error(deck: Deck) -> None:
     asked = replace(BIG, gpus="8xH100", backend="native", fix={"float8": "rowwise", "offload": "streamed"})
     with pytest.raises(InputError, match=r"^--backend native: cannot run offload streamed, float8 rowwise: .*; choose another off"):

@@ -71,6 +71,8 @@ def test_given_host_memory_is_per_node():
         ("2x0xH100", "0 is not a positive whole number"),
         ("9" * 5000 + "xH100", "at most 6 digits"),
         ("8xFOO", "no device is named 'FOO'.*rtx4090"),
+        ("2x7900XTX", "no device is named '7900XTX'"),
+        ("2x8xFOO", "no device is named 'FOO'"),
         ("8xH10O", "no device is named 'H10O'.*did you mean.*h100"),
         ("8x23GB", "no device is assumed for 23GB.*24GB"),
         ("12xH100", "12 is not a multiple of 8.*take 8 or 16.*2x8xH100-SXM"),

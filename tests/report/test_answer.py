@@ -7,7 +7,7 @@ import pytest
 from strategist.contract.answer import Training
 from strategist.contract.layout import Layout
 from strategist.report.answer import answer_report
-from strategist.report.plan import ranking
+from strategist.report.plan import memory_report, ranking
 from tests.report.samples import ANSWER, OTHER, PLAN, plan_with, rendered
 
 SEVERAL = (
@@ -115,6 +115,15 @@ def test_parts_are_sorted_and_shown_against_the_capacity() -> None:
     assert names[:3] == ["parameters", "activations", "logits"]
     assert "optimizer" not in names
     assert "34%" in memory
+
+
+def test_what_is_subtracted_from_a_devices_memory_is_named() -> None:
+    device = replace(PLAN.cluster.device, kind="cuda", name="G", memory_bytes=80 * 2**30, usable_memory_bytes=78 * 2**30)
+    estimate = replace(PLAN.estimate, capacity_bytes=76.0 * 2**30)
+    plan = replace(PLAN, cluster=replace(PLAN.cluster, device=device), estimate=estimate)
+    text = " ".join(rendered(memory_report(plan), 200).split())
+    first, further = "2.0 GiB for CUDA and the first NCCL communicator", "2.0 GiB for those of further process groups (dp_shard 8)"
+    assert f"can be used: 80.0 GiB of G less {first}, less {further}" in text
 
 
 def test_an_answer_without_plans_shows_alternatives() -> None:

@@ -38,10 +38,19 @@ def test_sections_of_a_simulation_are_shown_by_name() -> None:
     assert "Collectives" not in text
 
 
+def test_tensors_that_only_an_upper_bound_does_not_fit_are_open() -> None:
+    compiled = replace(PLAN.candidate, knobs=replace(PLAN.candidate.knobs, compile=True))
+    over = replace(FOUND.peak_rank, peak_memory_bytes=65 * GIB, peak_reserved_bytes=66 * GIB, upper_bound=True)
+    text = " ".join(rendered(simulation_report(replace(PLAN, candidate=compiled), replace(FOUND, ranks=(over,))), 200).split())
+    assert text.startswith("It is open whether its tensors fit, since the simulation is an upper bound: at most 65.0 of 64.0 GiB")
+    sure = replace(FOUND, ranks=(replace(over, upper_bound=False),))
+    assert rendered(simulation_report(PLAN, sure), 200).startswith("Its tensors do not fit: at most 65.0 of 64.0 GiB")
+
+
 def test_a_full_device_names_its_releases_and_the_option_that_avoids_them() -> None:
     full = replace(FOUND, ranks=(replace(FOUND.peak_rank, peak_reserved_bytes=64 * GIB, cache_releases=2),))
     text = " ".join(rendered(simulation_report(PLAN, full), 80).split())
-    assert "reserves 64.0 of 64.0 GiB, which fits. The device is full 2 times a step" in text
+    assert "reserves 64.0 of 64.0 GiB with its cache, which fits. The device is full 2 times a step" in text
     assert "--fix expandable_segments=true" in text
     over = replace(full, ranks=(replace(full.peak_rank, peak_reserved_bytes=65 * GIB),))
     assert "needs 65.0 of 64.0 GiB, 1.0 too many, even after" in " ".join(rendered(simulation_report(PLAN, over), 80).split())
