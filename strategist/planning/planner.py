@@ -198,7 +198,7 @@ def resolve_candidate(
         InputError: it breaks a law of layout or knobs.
     """
     stack = stack or stack_of(situation.request.backend)
-    estimate = price_candidate(situation, chosen, deck=deck, calibration=calibration, stack=stack).estimate
+    estimate = _legal_estimate(situation, chosen, calibration, stack)
     return _resolved_plan(situation, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
 
 
@@ -211,11 +211,8 @@ def price_candidate(
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
-    model, cluster, workload = situation.model, situation.cluster, situation.request.workload
-    if violations := chosen.violations(model, workload, cluster.devices):
-        raise InputError("candidate", violations[0], "change a setting that the law names")
     stack = stack or stack_of(situation.request.backend)
-    return _complete_plan(situation, chosen, _estimate(situation, chosen, calibration, stack), deck, calibration, stack)
+    return _complete_plan(situation, chosen, _legal_estimate(situation, chosen, calibration, stack), deck, calibration, stack)
 
 
 def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simulated:
@@ -243,6 +240,17 @@ def simulated_round(plan: Plan, calibration: Calibration | None = None) -> tuple
     known, columns = factors(calibration, plan.cluster, stack), table([row_of(plan.candidate, plan.accumulation)])
     found = streamed_round(plan.model, plan.cluster, plan.workload, columns, known, stack)
     return found, stream_rounds(plan.accumulation, plan.candidate.layout.pp)
+
+
+def _legal_estimate(situation: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
+    """The prediction for one candidate.
+
+    Raises:
+        InputError: it breaks a law of layout or knobs.
+    """
+    if violations := chosen.violations(situation.model, situation.request.workload, situation.cluster.devices):
+        raise InputError("candidate", violations[0], "change a setting that the law names")
+    return _estimate(situation, chosen, calibration, stack)
 
 
 def _estimate(situation: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
