@@ -198,7 +198,7 @@ def resolve_candidate(
         InputError: it breaks a law of layout or knobs.
     """
     stack = stack or stack_of(situation.request.backend)
-    estimate = _legal_estimate(situation, chosen, calibration, stack)
+    estimate = _estimate(situation, chosen, calibration, stack)
     return _resolved_plan(situation, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
 
 
@@ -212,7 +212,7 @@ def price_candidate(
         InputError: it breaks a law of layout or knobs.
     """
     stack = stack or stack_of(situation.request.backend)
-    return _complete_plan(situation, chosen, _legal_estimate(situation, chosen, calibration, stack), deck, calibration, stack)
+    return _complete_plan(situation, chosen, _estimate(situation, chosen, calibration, stack), deck, calibration, stack)
 
 
 def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simulated:
@@ -242,20 +242,11 @@ def simulated_round(plan: Plan, calibration: Calibration | None = None) -> tuple
     return found, stream_rounds(plan.accumulation, plan.candidate.layout.pp)
 
 
-def _legal_estimate(situation: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
-    """The prediction for one candidate.
-
-    Raises:
-        InputError: it breaks a law of layout or knobs.
-    """
-    if violations := chosen.violations(situation.model, situation.request.workload, situation.cluster.devices):
-        raise InputError("candidate", violations[0], "change a setting that the law names")
-    return _estimate(situation, chosen, calibration, stack)
-
-
 def _estimate(situation: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
-    """The prediction for one candidate; its step is simulated if it has a pipeline."""
+    """The prediction for one candidate, which must keep the laws of layout and knobs; its step is simulated where it has stages."""
     model, cluster, workload = situation.model, situation.cluster, situation.request.workload
+    if violations := chosen.violations(model, workload, cluster.devices):
+        raise InputError("candidate", violations[0], "change a setting that the law names")
     known, used_stack = factors(calibration, cluster, stack), _used_stack(chosen, workload, stack)
     columns = table([row_of(chosen, chosen.accumulation(workload))])
     found = _simulated(model, cluster, workload, chosen, known, used_stack)
