@@ -36,9 +36,12 @@ _ON_CUDA = re.compile(r"== 'cuda'|cuda\.is_available\(\)")
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """Bytes ``start`` to ``end`` of a line (from 1) replaced; ``text`` is the line as it was."""
+    """Bytes ``start`` to ``end`` of a line (from 1) replaced; ``text`` is the line as it was, ``function`` the name of the function
+    around it, after those of its classes; empty outside of functions.
+    """
 
     path: str
+    function: str
     line: int
     start: int
     end: int
@@ -55,6 +58,11 @@ class Fault:
         """The line with the fault."""
         raw = self.text.encode()
         return (raw[: self.start] + self.replacement.encode() + raw[self.end :]).decode()
+
+    @property
+    def change(self) -> tuple[str, str, str, str]:
+        """File, function, and the line before and after; the same wherever the line stands in its function."""
+        return self.path, self.function, self.text.strip(), self.changed.strip()
 
     @property
     def diff(self) -> str:
@@ -82,11 +90,22 @@ class _Places(ast.NodeVisitor):
         self._lines = [line.encode() for line in source.split("\n")]
         self._on_devices = path.startswith("runtime/")
         self._indices: set[ast.expr] = set()
+        self._around: tuple[str, ...] = ()
 
     def _add(self, kind: str, line: int, start: int, end: int, replacement: str) -> None:
         text = self._lines[line - 1].decode()
-        fault = Fault(path=self._path, line=line, start=start, end=end, kind=kind, text=text, replacement=replacement)
+        fault = Fault(
+            path=self._path, function=".".join(self._around), line=line, start=start, end=end, kind=kind, text=text,
+            replacement=replacement,
+        )  # fmt: skip
         self.found.append(fault)
+
+    def _inside(self, name: str, parts: Iterable[ast.AST]) -> None:
+        """Visits the parts of a function or a class."""
+        outside, self._around = self._around, (*self._around, name)
+        for part in parts:
+            self.visit(part)
+        self._around = outside
 
     def _text(self, node: ast.expr) -> str:
         return self._lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode()
@@ -185,14 +204,12 @@ class _Places(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if node.name != "__repr__" and not (self._on_devices and re.search("cuda|nccl", node.name.lower())):
-            for part in (node.args, *node.body):
-                self.visit(part)
+            self._inside(node.name, (node.args, *node.body))
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        for part in node.body:
-            self.visit(part)
+        self._inside(node.name, node.body)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:

@@ -38,6 +38,10 @@ ALL, TYPES = "tests", "mypy"
 CAUGHT = {"tests": "by a test", "types": "by types alone"}
 
 Row = dict[str, Any]
+Change = tuple[str, ...]
+"""What identifies a fault that makes no difference, wherever its line stands: file, function, and the line before and after."""
+
+FIELDS = ("file", "function", "line", "becomes", "why")
 
 
 class Results:
@@ -150,7 +154,7 @@ def try_all(chosen: Mapping[int, Fault], count: int, results: Results, options: 
             print(f"{number} of {count}: {fault.path}:{fault.line} {fault.kind}: {verdict} {by} ({seconds:.0f} s)", flush=True)
 
 
-def page(chosen: Sequence[Fault], seed: int, rows: Mapping[str, Row], why: Mapping[str, str]) -> str:
+def page(chosen: Sequence[Fault], seed: int, rows: Mapping[str, Row], why: Mapping[Change, str]) -> str:
     """How many are caught, by package, and those that are not."""
     known = [(fault, rows[name]["verdict"]) for fault in chosen if (name := fault.name(seed)) in rows]
     verdicts = Counter(verdict for _, verdict in known)
@@ -165,9 +169,8 @@ def page(chosen: Sequence[Fault], seed: int, rows: Mapping[str, Row], why: Mappi
         lines.append((code(package), *map(str, counts)))
     text.append(table(("package", "drawn", "tried", "caught"), lines))
     if survivors:
-        text.append(
-            _not_caught([rows[fault.name(seed)] for fault in survivors], sum(fault.name(seed) in why for fault in survivors))
-        )
+        argued = sum(fault.change in why for fault in survivors)
+        text.append(_not_caught([rows[fault.name(seed)] for fault in survivors], argued))
         text.append(bullets(_survivor(fault, fault.name(seed), rows, why) for fault in survivors))
     return "\n\n".join(text)
 
@@ -178,9 +181,9 @@ def _not_caught(rows: Sequence[Row], argued: int) -> str:
     return f"Not caught: {len(rows)}, of which {argued} make no difference, for the reason given.{met}"
 
 
-def _survivor(fault: Fault, name: str, rows: Mapping[str, Row], why: Mapping[str, str]) -> str:
+def _survivor(fault: Fault, name: str, rows: Mapping[str, Row], why: Mapping[Change, str]) -> str:
     change = f"{code(fault.text)} became {code(fault.changed) if fault.changed.strip() else 'empty'}"
-    reason = f" No difference: {prose(why[name])}" if name in why else ""
+    reason = f" No difference: {prose(why[fault.change])}" if fault.change in why else ""
     ended = ", tests ended by the time limit" if rows[name]["verdict"] == "too long" else ""
     return f"{code(f'{fault.path}:{fault.line}')}, {fault.kind}, {name}{ended}: {change}.{reason}"
 
@@ -197,17 +200,19 @@ def written(path: Path, made: str | None = None) -> str:
     return "".join((before, BEGIN, old if made is None else f"\n{made}\n", END, after))
 
 
-def reasons(path: Path) -> dict[str, str]:
-    """Why faults make no difference, by name; the default file may be missing."""
-    if path == EQUIVALENT and not path.exists():
-        return {}
+def reasons(path: Path) -> dict[Change, str]:
+    """Why faults make no difference."""
     try:
         data = yaml_file.load(path).data
     except StrategistError as error:
         sys.exit(f"--equivalent {' '.join(str(error).split())}")
-    if not isinstance(data, dict) or not all(isinstance(text, str) and text.strip() for text in data.values()):
-        sys.exit(f"--equivalent {path}: needs a line NAME: REASON for each fault, as --list names them")
-    return data
+    if not isinstance(data, list) or not all(isinstance(item, dict) and _named(item) for item in data):
+        sys.exit(f"--equivalent {path}: needs a list of faults, each with the texts {', '.join(FIELDS)}")
+    return {tuple(item[name] for name in FIELDS[:-1]): item[FIELDS[-1]] for item in data}
+
+
+def _named(item: dict[str, Any]) -> bool:
+    return item.keys() == {*FIELDS} and all(isinstance(text, str) and text.strip() for text in item.values())
 
 
 class Parser(argparse.ArgumentParser):
@@ -228,7 +233,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rest", nargs="*", metavar="TESTS", help="tests that run after the nearest, instead of all others")
     parser.add_argument("--limit", type=float, default=6000.0, metavar="SECONDS", help="for one fault (default: %(default).0f)")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "mutation.jsonl", help="default: build/mutation.jsonl")
-    parser.add_argument("--equivalent", type=Path, default=EQUIVALENT, help="why survivors make no difference: YAML, NAME: REASON")
+    parser.add_argument("--equivalent", type=Path, default=EQUIVALENT, help="why survivors make no difference, as YAML")
     parser.add_argument("--page", type=Path, help="where to write the tables, between the page's markers")
     options = parser.parse_args(arguments)
     for name, least in (("count", 1), ("only", 1), ("limit", 1), ("most", 0)):

@@ -3,7 +3,7 @@
 python benchmarks/suite.py again [--runs 20]     the tests of `make test`, every second run beside a busy loop on each core
 python benchmarks/suite.py clone [--runs 3]      `make test` and `make test-all` in fresh clones of the last commit
 python benchmarks/suite.py folders               the tests of each folder alone
-python benchmarks/suite.py page [--before FILE]  writes the tables; FILE is the report (JUnit's XML) of an earlier suite
+python benchmarks/suite.py page                  writes the tables
 
 A run is kept as soon as it ends, in build/suite, so that the next call goes on with those that are missing for this commit.
 """
@@ -64,7 +64,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("again", "clone", "folders", "page"))
     parser.add_argument("--runs", type=int, help="how many: 20, or 3 of each command in clones")
-    parser.add_argument("--before", type=Path, metavar="FILE", help="report of the tests as they were")
     options = parser.parse_args()
     commit = _git("rev-parse", "--short", "HEAD")
     if options.what == "again":
@@ -75,7 +74,7 @@ def main() -> None:
         for folder in folders():
             timed(f"pytest {folder}", commit, 1, (sys.executable, "-m", "pytest", *folder.split()), ROOT)
     else:
-        write(commit, options.before)
+        write(commit)
 
 
 def again(commit: str, count: int) -> None:
@@ -152,7 +151,7 @@ def read(report: Path) -> tuple[dict[str, float], tuple[str, ...]]:
     return durations, tuple(failed)
 
 
-def write(commit: str, before: Path | None) -> None:
+def write(commit: str) -> None:
     """Writes the tables of what was run."""
     kept = [Run(**json.loads(path.read_text(encoding="utf-8"))) for path in (KEPT / commit).glob("*.json")]
     of_folders = [run for run in kept if run.command.startswith("pytest ")]
@@ -174,8 +173,6 @@ def write(commit: str, before: Path | None) -> None:
         put(PAGE, "slowest", slowest(read(reports[-1])[0]), "suite")
     if of_folders:
         put(PAGE, "folders", by_folder(of_folders), "suite")
-    if before:
-        put(PAGE, "slowest before", slowest(read(before)[0]), "suite")
 
 
 def by_folder(runs: Iterable[Run]) -> str:

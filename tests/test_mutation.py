@@ -76,6 +76,20 @@ def test_faults_of_a_file_cover_all_kinds_of_changes() -> None:
     assert all(faults._differs(fault, SOURCE) for fault in found)
 
 
+def test_a_change_is_the_same_wherever_its_line_stands_in_its_function() -> None:
+    below = SOURCE.replace("    here:", "\n\n    here:")
+    changes, moved = ([fault.change for fault in faults.faults({"strategist/a.py": text})] for text in (SOURCE, below))
+    assert changes == moved
+    assert {function for _, function, _, _ in changes} == {"taken", "Small.reduced"}
+
+
+def test_each_fault_that_makes_no_difference_is_a_fault_of_the_code() -> None:
+    why = mutation.reasons(mutation.EQUIVALENT)
+    files = {path for path, *_ in why}
+    every = faults.faults({path: (ROOT / path).read_text(encoding="utf-8") for path in files})
+    assert why.keys() - {fault.change for fault in every} == set()
+
+
 def test_cuda_only_code_of_the_runtime_has_no_faults() -> None:
     source = 'if on.type == "cuda":\n    a = 1\nelse:\n    a = 2\ndef nccl_version():\n    return 3\n'
     lines = {path: {fault.line for fault in faults.faults({path: source})} for path in ("strategist/a.py", "runtime/a.py")}
@@ -148,7 +162,7 @@ def test_the_page_changes_only_between_its_markers(tmp_path: Path) -> None:
     chosen = faults.faults({"strategist/a.py": SOURCE})[:5]
     verdicts = zip(chosen, ("tests", "types", "survived", "too long"), strict=False)
     rows = {fault.name(23): {"verdict": verdict, "rest": [] if verdict == "too long" else ["tests"]} for fault, verdict in verdicts}
-    made = mutation.page(chosen, 23, rows, {chosen[2].name(23): "the value is not read"})
+    made = mutation.page(chosen, 23, rows, {chosen[2].change: "the value is not read"})
     assert "5 faults drawn by seed 23, 4 tried: 2 (50%) caught, 1 by a test, 1 by types alone." in made
     assert "| `strategist` | 5 | 4 | 2 |" in made
     assert f"`strategist/a.py:{chosen[2].line}`, {chosen[2].kind}, {chosen[2].name(23)}: " in made
@@ -173,6 +187,7 @@ def test_the_page_changes_only_between_its_markers(tmp_path: Path) -> None:
         (["--page", str(ROOT / "LICENSE")], "has no place for the table"),
         (["--equivalent", "/nowhere.yaml"], "--equivalent /nowhere.yaml"),
         (["--equivalent", str(ROOT / "LICENSE")], "--equivalent"),
+        (["--equivalent", str(ROOT / "tests" / "cards" / "requests.yaml")], "with the texts file, function, line, becomes, why"),
     ],
 )
 def test_wrong_input_prints_one_error_line(arguments: list[str], message: str) -> None:

@@ -68,15 +68,15 @@ class ShadowExecutor:
             InputError: no Linux, no torch, no device of the plan's kind, or no such rank.
         """
         require_supervision()
-        if self.program == RUNTIME:
-            require_torch()
-        require_ready(plan.cluster.device.kind, own_runtime=self.program == RUNTIME)
         ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
         if not 0 <= self.rank < ranks:
             raise InputError(f"rank {self.rank}", f"is none of the plan's {ranks}", f"choose 0 to {ranks - 1}")
         if kind != "cpu" and not devices_here():
             law = f"a shadow computes on a {kind} device, and this machine shows none"
             raise InputError(f"plan {plan.id} for {plan.cluster.device.name}", law, "simulate it: strategist simulate needs none")
+        if self.program == RUNTIME:
+            require_torch()
+        require_ready(kind, own_runtime=self.program == RUNTIME)  # starts a process that imports torch, so it comes last
 
 
 def with_longer_deadlines(settings: TrialSettings, plan: Plan) -> TrialSettings:

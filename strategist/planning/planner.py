@@ -198,7 +198,7 @@ def resolve_candidate(
         InputError: it breaks a law of layout or knobs.
     """
     stack = stack or stack_of(situation.request.backend)
-    estimate = price_candidate(situation, chosen, deck=deck, calibration=calibration, stack=stack).estimate
+    estimate = _estimate(situation, chosen, calibration, stack)
     return _resolved_plan(situation, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
 
 
@@ -211,9 +211,6 @@ def price_candidate(
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
-    model, cluster, workload = situation.model, situation.cluster, situation.request.workload
-    if violations := chosen.violations(model, workload, cluster.devices):
-        raise InputError("candidate", violations[0], "change a setting that the law names")
     stack = stack or stack_of(situation.request.backend)
     return _complete_plan(situation, chosen, _estimate(situation, chosen, calibration, stack), deck, calibration, stack)
 
@@ -246,8 +243,10 @@ def simulated_round(plan: Plan, calibration: Calibration | None = None) -> tuple
 
 
 def _estimate(situation: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
-    """The prediction for one candidate; its step is simulated if it has a pipeline."""
+    """The prediction for one candidate, which must keep the laws of layout and knobs; its step is simulated where it has stages."""
     model, cluster, workload = situation.model, situation.cluster, situation.request.workload
+    if violations := chosen.violations(model, workload, cluster.devices):
+        raise InputError("candidate", violations[0], "change a setting that the law names")
     known, used_stack = factors(calibration, cluster, stack), _used_stack(chosen, workload, stack)
     columns = table([row_of(chosen, chosen.accumulation(workload))])
     found = _simulated(model, cluster, workload, chosen, known, used_stack)

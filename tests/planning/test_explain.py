@@ -38,8 +38,18 @@ def large() -> Plan:
     return api.plan(Request(model="32b", gpus="8x24GB"), top=1).plans[0]
 
 
-def test_each_relevant_setting_has_a_reason_or_rejected_values(small: Plan) -> None:
-    explanation = api.explain(small)
+@pytest.fixture(scope="module")
+def small_explained(small: Plan) -> Explanation:
+    return api.explain(small)
+
+
+@pytest.fixture(scope="module")
+def large_explained(large: Plan) -> Explanation:
+    return api.explain(large)
+
+
+def test_each_relevant_setting_has_a_reason_or_rejected_values(small: Plan, small_explained: Explanation) -> None:
+    explanation = small_explained
     names = {decision.setting for decision in explanation.decisions}
     assert {"dp_shard", "tp", "micro_batch", "recompute", "offload", "reduce_dtype"} <= names
     assert not {"pp_schedule", "ep", "loss_parallel"} & names
@@ -60,8 +70,10 @@ def test_a_preference_for_whole_plans_is_a_reason_of_the_settings_that_it_depend
 
 
 @pytest.mark.parametrize(("ratio", "decided"), [(0.98, "near tie"), (0.999, "cost model decided"), (1.02, "cost model decided")])
-def test_the_cost_model_decided_only_what_is_not_slower_than_its_other_values(small: Plan, ratio: float, decided: str) -> None:
-    explanation = api.explain(small)
+def test_the_cost_model_decided_only_what_is_not_slower_than_its_other_values(
+    small: Plan, small_explained: Explanation, ratio: float, decided: str
+) -> None:
+    explanation = small_explained
     decision = next(item for item in explanation.decisions if not item.reasons and item.why_not[0].plan)
     other = replace(small, estimate=replace(small.estimate, step_seconds=ratio * small.estimate.step_seconds))
     equal = replace(decision.why_not[0], obstacle=Obstacle.EQUAL, plan=other)
@@ -70,8 +82,8 @@ def test_the_cost_model_decided_only_what_is_not_slower_than_its_other_values(sm
     assert decided in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_decisions_follow_the_order_of_the_flow(large: Plan) -> None:
-    explanation = api.explain(large)
+def test_decisions_follow_the_order_of_the_flow(large_explained: Explanation) -> None:
+    explanation = large_explained
     flow = api.load_cards().flow
     assert flow is not None
     assert explanation.flow == flow.id
@@ -83,7 +95,7 @@ def test_decisions_follow_the_order_of_the_flow(large: Plan) -> None:
     assert all(decided[decision.setting] == decision.step for decision in explanation.decisions)
 
 
-def test_settings_outside_a_users_flow_come_last(small: Plan, tmp_path: Path) -> None:
+def test_settings_outside_a_users_flow_come_last(small: Plan, small_explained: Explanation, tmp_path: Path) -> None:
     (tmp_path / "flow.yaml").write_text(
         "DecisionFlow:\n  id: own\n  steps:\n    - {id: last, decides: [micro_batch]}\n    - {id: none, decides: [offload],"
         " when: layout.pp > 1}\n    - {id: first, decides: [recompute, tp]}\n"
@@ -97,8 +109,8 @@ def test_settings_outside_a_users_flow_come_last(small: Plan, tmp_path: Path) ->
     rest = explanation.decisions[3:]
     assert {decision.step for decision in rest} == {""}
     assert "offload" in {decision.setting for decision in rest}, "its step is skipped"
-    assert explanation.deck != api.explain(small).deck
-    assert explanation.plan == api.explain(small).plan
+    assert explanation.deck != small_explained.deck
+    assert explanation.plan == small_explained.plan
 
 
 HANDBOOK = """\
@@ -149,16 +161,15 @@ def test_options_are_explained_by_cards_only(small: Plan, tmp_path: Path) -> Non
     assert (free.obstacle, free.text) == (Obstacle.EQUAL, "their prices are equal")
 
 
-def test_an_explanation_lists_added_and_removed_cards(small: Plan, tmp_path: Path) -> None:
+def test_an_explanation_lists_added_and_removed_cards(small: Plan, small_explained: Explanation, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(OPTION, encoding="utf-8")
     changes = api.explain(small, cards=[tmp_path], without=["AC-001"]).not_as_shipped
     assert changes == (f"MY-001 comes from {tmp_path / 'mine.yaml'}", "AC-001 is left out")
-    assert api.explain(small).not_as_shipped == ()
+    assert small_explained.not_as_shipped == ()
 
 
-def test_an_explanation_survives_a_json_round_trip(small: Plan) -> None:
-    explanation = api.explain(small)
-    assert codec.loads(Explanation, codec.dumps(explanation)) == explanation
+def test_an_explanation_survives_a_json_round_trip(small_explained: Explanation) -> None:
+    assert codec.loads(Explanation, codec.dumps(small_explained)) == small_explained
 
 
 def test_an_illegal_value_names_the_violated_rule(small: Plan) -> None:
@@ -262,10 +273,12 @@ def test_an_edited_plan_is_compared_as_edited(small: Plan) -> None:
     assert api.why_not(edited, "recompute", "none").obstacle is Obstacle.FASTER
 
 
-def test_an_explanation_with_another_calibration_keeps_the_plan_id(small: Plan, tmp_path: Path) -> None:
+def test_an_explanation_with_another_calibration_keeps_the_plan_id(
+    small: Plan, small_explained: Explanation, tmp_path: Path
+) -> None:
     codec.save(Calibration(compute=5.0), tmp_path / "calibration.json")
     assert api.explain(small, calibration=tmp_path / "calibration.json").plan.id == small.id
-    assert api.explain(small).plan == small
+    assert small_explained.plan == small
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -290,7 +303,7 @@ def test_a_setting_without_effect_in_the_plan_is_equal(name: str, value: KnobVal
     assert alternative.text == "nothing in this plan depends on it"
 
 
-def test_an_explanation_states_the_share_of_the_physical_limit(large: Plan) -> None:
+def test_an_explanation_states_the_share_of_the_physical_limit(large_explained: Explanation) -> None:
     console = Console(width=200, file=StringIO())
-    console.print(explanation_report(api.explain(large)))
+    console.print(explanation_report(large_explained))
     assert "of the physical limit; bound by matmuls and attention" in console.file.getvalue()  # type: ignore[attr-defined]

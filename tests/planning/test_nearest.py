@@ -44,8 +44,12 @@ def fixed(request: Request, other: WhyNot) -> Request:
     return replace(request, fix={**request.fix, other.setting: other.value})
 
 
-@pytest.mark.parametrize("request_", [*SMALL, *(pytest.param(item, marks=pytest.mark.full) for item in LARGE)])
+@pytest.mark.parametrize(
+    "request_",
+    [pytest.param(item, marks=() if item in SMALL[2:] else pytest.mark.full) for item in (*SMALL, *LARGE)],
+)
 def test_a_better_rejected_value_is_reachable_with_fix(request_: Request) -> None:
+    """With 32b there are such values; for a tiny model's memory there are none."""
     plan = best(request_)
     for other in (other for decision in api.explain(plan).decisions for other in decision.why_not):
         if other.plan is None or other.obstacle in (Obstacle.TOO_LARGE, Obstacle.HOST_TOO_SMALL):

@@ -24,12 +24,16 @@ REQUESTS = [
     Request(model="mixtral-8x7b", gpus="16xA100"),
     Request(model="70b", gpus="1x24GB", fix={"offload": "none"}),
     Request(model="tiny", gpus="4xcpu", workload=SHORT),
-    Request(model="deepseek-v3", gpus="32x8xH100", workload=Workload(global_batch=512)),
     Request(model="8b", gpus="2x8xH100", allow=("float8",), host_memory_bytes=2**36),
+    Request(model="deepseek-v3", gpus="32x8xH100", workload=Workload(global_batch=512)),
 ]
 
 
-@pytest.mark.parametrize("given", REQUESTS, ids=lambda given: f"{given.model} on {given.gpus}")
+@pytest.mark.parametrize(
+    "given",
+    [*REQUESTS[:-1], pytest.param(REQUESTS[-1], marks=pytest.mark.full)],
+    ids=lambda given: f"{given.model} on {given.gpus}",
+)
 def test_a_summary_fits_a_screen_and_its_fix_option_gives_the_same_plan(given: Request) -> None:
     answer = strategist.plan(given)
     lines = rendered(answer_summary(answer), COLUMNS).splitlines()
@@ -128,7 +132,7 @@ def test_an_export_is_suggested_only_if_the_format_supports_the_plan() -> None:
 
 def test_an_export_without_a_supported_plan_is_not_suggested() -> None:
     """accelerate supports DeepSeek-V3, but no layout of these plans: with --to accelerate nothing fits."""
-    given = Request(model="deepseek-v3", gpus="32x8xH100")
+    given = Request(model="deepseek-v3", gpus="32x8xH100", fix={"pp": 16})
     assert "--to torchtitan --job slurm" in rendered(answer_summary(strategist.plan(given)), COLUMNS)
     assert strategist.plan(replace(given, backend="torchtitan"), top=1).plans
     text = rendered(answer_summary(replace(ANSWER, plans=(plan_with(Layout(pp=8), offload="streamed"),))), COLUMNS)

@@ -67,6 +67,7 @@ def lead(job: Job) -> NoReturn:
         os.dup2(opened, descriptor)
         os.close(opened)
     os.chdir(job.working_directory)
+    sys.path.insert(0, job.working_directory)  # like python -m
     os.environ |= job.variables
     reader, writer = os.pipe()
     children = []

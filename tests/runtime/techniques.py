@@ -144,8 +144,12 @@ def in_every_run() -> list[str]:
         missing -= covers[chosen[-1]]
     for name in sorted(chosen, key=lambda name: cost(plans[name]), reverse=True):
         others = [other for other in chosen if other != name]
-        if covers[name] <= set().union(*(covers[other] for other in others)):
+        alone = covers[name] - set().union(*(covers[other] for other in others))
+        if not alone:
             chosen = others
+        elif plans[name].candidate.layout.world_size > 2:  # what it alone covers may need fewer ranks
+            able = [other for other in plans if covers[other] >= alone]
+            chosen = [*others, min(able, key=lambda other: (cost(plans[other]), other != name))]
     return chosen
 
 

@@ -17,7 +17,7 @@ from .test_parity import CASES, compare, reference
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 CHOSEN = (
-    "ddp", "bf16 fsdp reduce bf16", "compile tp sequence", "cp", "cp flex", "pp 1f1b", "streamed 2",
+    "ddp", "bf16 fsdp reduce bf16", "tp sequence True loss True", "cp", "cp flex", "pp 1f1b", "streamed 2",
     "experts ep 2 grouped selective",
 )  # fmt: skip
 WORLD = 2

@@ -2,6 +2,7 @@
 
 import math
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from strategist_runtime.simulate.user_model import UserModel, find_model_function, user_code_location, user_error
 
 from strategist import api
+from strategist.contract import codec
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan
@@ -21,6 +23,8 @@ from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.planning import planner
 from strategist.profiles.situation import situation
+
+from ..launch import forked
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
@@ -39,17 +43,34 @@ def plan(layout: Layout, **knobs: object) -> Plan:
     return planner.price_candidate(problem, candidate, deck=api.load_cards())
 
 
-def simulated(trial_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> SimulatedRank:
-    monkeypatch.chdir(EXAMPLES)
-    return api.simulate(trial_plan, [0], model_code="own_model:build").peak_rank
+def ended(
+    trial_plan: Plan, folder: Path, code: str = "own_model:build", place: Path = EXAMPLES
+) -> subprocess.CompletedProcess[str]:
+    """Simulates rank 0 with the model of ``code``, in a fork that runs in ``place``."""
+    codec.save(trial_plan, folder / "plan.json")
+    arguments = [str(folder / "plan.json"), "--rank", "0", "--out", str(folder / "simulated.json"), "--model-code", code]
+    return forked(1, ["strategist_runtime.simulate", *arguments], place=place)
+
+
+def simulated(trial_plan: Plan, folder: Path) -> SimulatedRank:
+    done = ended(trial_plan, folder)
+    assert done.returncode == 0, done.stderr
+    return codec.load(SimulatedRank, folder / "simulated.json")
+
+
+def refusal(trial_plan: Plan, folder: Path, code: str = "own_model:build", place: Path = EXAMPLES) -> str:
+    """The one line that a refused simulation prints."""
+    done = ended(trial_plan, folder, code, place)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    return done.stderr
 
 
 def traffic_row(rank: SimulatedRank, axis: str, collective: str) -> Traffic:
     return next(row for row in rank.traffic if (row.axis, row.collective) == (axis, collective))
 
 
-def test_fsdp_shards_the_blocks_of_a_user_model_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = simulated(plan(Layout(dp_shard=4), reshard_after_forward=True), monkeypatch)
+def test_fsdp_shards_the_blocks_of_a_user_model_one_by_one(tmp_path: Path) -> None:
+    found = simulated(plan(Layout(dp_shard=4), reshard_after_forward=True), tmp_path)
     assert found.memory["parameters"] == PARAMETERS * 4 // 4
     assert traffic_row(found, "dp_shard", "all_gather").calls == 2 * BLOCKS + 1
     assert traffic_row(found, "dp_shard", "all_gather").message_bytes == 4 * (2 * BLOCKS * BLOCK + 2 * WORDS * WIDTH)
@@ -61,32 +82,32 @@ def test_fsdp_shards_the_blocks_of_a_user_model_one_by_one(monkeypatch: pytest.M
 
 
 @pytest.mark.full
-def test_a_user_models_own_loss_receives_its_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_models_own_loss_receives_its_outputs(tmp_path: Path) -> None:
     """Logits of half of the sequence, in fp32."""
-    found = simulated(plan(Layout(dp_shard=4), recompute="full"), monkeypatch)
+    found = simulated(plan(Layout(dp_shard=4), recompute="full"), tmp_path)
     assert found.memory["logits"] % (1024 // 2 * WORDS * 4) < 2**16
     assert {"layers.up", "loss"} <= set(found.modules)
 
 
 @pytest.mark.full
-def test_blocks_of_a_user_model_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = simulated(plan(Layout(dp_shard=4)), monkeypatch)
-    again = simulated(plan(Layout(dp_shard=4), recompute="full"), monkeypatch)
+def test_blocks_of_a_user_model_are_recomputed(tmp_path: Path) -> None:
+    kept = simulated(plan(Layout(dp_shard=4)), tmp_path)
+    again = simulated(plan(Layout(dp_shard=4), recompute="full"), tmp_path)
     assert again.memory["activations"] < 0.2 * kept.memory["activations"]
     assert 1.15 < again.flops / kept.flops < 4 / 3
 
 
 @pytest.mark.full
-def test_ddp_reduces_gradients_of_a_user_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = simulated(plan(Layout(dp_replicate=4)), monkeypatch)
+def test_ddp_reduces_gradients_of_a_user_model(tmp_path: Path) -> None:
+    found = simulated(plan(Layout(dp_replicate=4)), tmp_path)
     assert traffic_row(found, "dp_replicate", "all_reduce").message_bytes == 4 * PARAMETERS + 24  # and metrics of the step
     parts = {name: found.memory[name] for name in ("parameters", "gradients", "communication")}
     assert parts == dict.fromkeys(parts, 4 * PARAMETERS)
 
 
 @pytest.mark.full
-def test_a_user_models_own_tensor_parallel_plan_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = simulated(plan(Layout(tp=2, dp_shard=2)), monkeypatch)
+def test_a_user_models_own_tensor_parallel_plan_is_applied(tmp_path: Path) -> None:
+    found = simulated(plan(Layout(tp=2, dp_shard=2)), tmp_path)
     sharded = BLOCKS * (BLOCK - 6 * WIDTH)  # without norms and biases of row-parallel linears
     assert found.memory["parameters"] == 4 * (sharded // 2 + PARAMETERS - sharded) // 2
     assert traffic_row(found, "tp", "all_reduce").calls == BLOCKS * (
@@ -94,17 +115,12 @@ def test_a_user_models_own_tensor_parallel_plan_is_applied(monkeypatch: pytest.M
     )  # outputs of o and down; gradients of the inputs of q, k, v and up
 
 
-def test_an_error_in_user_code_is_reported_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_user_code_is_reported_with_its_line(tmp_path: Path) -> None:
     lines = ("from torch import nn", "", "class Odd(nn.Module):", "    def __init__(self):", "        super().__init__()")
     lines += ("        self.blocks = nn.ModuleList([nn.Embedding(60000, 8)])", "", "    def forward(self, tokens):")
     lines += ("        return self.blocks[0](tokens[tokens.nonzero()])", "")
     (tmp_path / "odd.py").write_text("\n".join(lines))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError) as error:
-        api.simulate(plan(Layout(dp_shard=4)), [0], model_code="odd:Odd")
-    text = str(error.value)
-    assert "--model-code odd:Odd, odd.py:9" in text
-    assert "\n" not in text
+    assert "--model-code odd:Odd, odd.py:9" in refusal(plan(Layout(dp_shard=4)), tmp_path, "odd:Odd", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -115,21 +131,17 @@ def test_an_error_in_user_code_is_reported_with_its_line(tmp_path: Path, monkeyp
     ],
 )
 def test_settings_that_need_the_native_decoder_are_refused(
-    layout: Layout, knobs: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, knobs: dict[str, object], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=message):
-        simulated(plan(layout, **knobs), monkeypatch)
+    assert message in refusal(plan(layout, **knobs), tmp_path)
 
 
 @pytest.mark.full
-def test_tensor_parallelism_needs_a_plan_from_the_user_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensor_parallelism_needs_a_plan_from_the_user_model(tmp_path: Path) -> None:
     source = (EXAMPLES / "own_model.py").read_text()
     (tmp_path / "uncut.py").write_text(source + "\n\ndef uncut():\n    return Halving(), loss\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        InputError, match=r"tp 2: uncut:uncut returned no plan of tensor parallelism; return \(module, loss, plan\)"
-    ):
-        api.simulate(plan(Layout(tp=2, dp_shard=2)), [0], model_code="uncut:uncut")
+    law = "tp 2: uncut:uncut returned no plan of tensor parallelism; return (module, loss, plan)"
+    assert law in refusal(plan(Layout(tp=2, dp_shard=2)), tmp_path, "uncut:uncut", tmp_path)
 
 
 @pytest.mark.parametrize(
