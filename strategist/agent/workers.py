@@ -53,7 +53,8 @@ class Template:
         """Starts the process if necessary; returns the socket over which connections are sent."""
         if self._requests is None:
             self._requests, child_end = socket.socketpair()
-            environment = {**os.environ, "HF_HUB_OFFLINE": "1"}  # a model's name is no reason to open a connection
+            # A model's name is no reason to open a connection. torch 2.11 needs the user's name; workers cannot read the file of names.
+            environment = {"USER": str(os.getuid()), **os.environ, "HF_HUB_OFFLINE": "1"}
             with child_end:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "strategist.agent.worker", str(child_end.fileno())],

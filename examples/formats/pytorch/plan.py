@@ -1,6 +1,6 @@
-# strategist plan 0eccebcf6d8d: tiny on 4xcpu
+# strategist plan 21734e9dd4af: tiny on 4xcpu
 # 16 sequences of 128 tokens a step, fp32, adamw
-# expected: 98.9 ms a step, 20,715 tokens/s, 35.2 MiB of 1.8 GiB a device
+# expected: 103 ms a step, 19,828 tokens/s, 35.2 MiB of 1.8 GiB a device
 # missing: data: --data with token ids; without it the text is synthetic
 # missing: weights: --weights with a folder of Hugging Face's; without it they are random
 
