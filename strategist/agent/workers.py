@@ -53,7 +53,7 @@ class Template:
         """Starts the process if necessary; returns the socket over which connections are sent."""
         if self._requests is None:
             self._requests, child_end = socket.socketpair()
-            # A model's name is no reason to open a connection. torch 2.11 needs the user's name; workers cannot read the file of names.
+            # A model's name is no reason to open a connection. torch 2.11 needs a user's name; workers cannot read /etc/passwd.
             environment = {"USER": str(os.getuid()), **os.environ, "HF_HUB_OFFLINE": "1"}
             with child_end:
                 self._process = subprocess.Popen(
