@@ -43,8 +43,10 @@ def cluster_of(row: Row) -> Cluster:
         Skipped: no profile describes its GPU or the power limit set on it, or the number of GPUs is not stated.
     """
     stem = hardware.find_measured_device(row.gpu, row.gpu_mem_gb) if row.gpu else DEFAULT_GPUS.get(row.precision, DEFAULT_GPU)
-    if stem is None or UNSTATED_POWER_LIMIT.search(row.notes):
+    if stem is None:
         raise Skipped(SkipReason.NO_DEVICE)
+    if UNSTATED_POWER_LIMIT.search(row.notes):
+        raise Skipped(SkipReason.NO_POWER_LIMIT)
     count = row.n_gpus or (row.tp or 1) * (row.pp or 1) * (row.dp_shard or 1) * (row.dp_replicate or 1) * (row.cp or 1)
     device, box = _device(stem)
     memory_bytes = device.memory_bytes

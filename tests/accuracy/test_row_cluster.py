@@ -70,7 +70,7 @@ def test_a_gpu_without_a_profile_is_skipped():
 
 def test_a_gpu_with_an_unstated_power_limit_is_skipped():
     assert cluster_of(made(gpu="RTX 3090", notes="3090s power limited to 280 W each")).device.name == "RTX3090"
-    with pytest.raises(Skipped, match="power limit"):
+    with pytest.raises(Skipped, match="power-limited"):
         cluster_of(made(gpu="B200", notes="single node 8xB200 (power limited)"))
 
 

@@ -85,7 +85,5 @@ def test_the_text_fits_80_columns_and_counts_skipped_rows(tmp_path: Path) -> Non
     text = rendered(accuracy_report(api.accuracy(write(tmp_path, name, rows)), 3), 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "4 rows of 1 sources, 3 skipped" in text
-    assert text.index("2: batch size or sequence length is not stated") < text.index(
-        f"1: {SkipReason.NO_DEVICE.value.split(',')[0]}"
-    )
+    assert text.index("2: batch size or sequence length is not stated") < text.index(f"1: {SkipReason.NO_DEVICE.value}")
     assert all(word in text for word in ("H100-SXM", "Cray-1", "llama", "by rows", "by sources"))
