@@ -44,7 +44,8 @@ class Stack:
         (arXiv 2412.19437, section 3.2.2).
     casts_once: weights are cast to float8 once per step, not in each pass of each micro-batch.
     fp16_sums: matmuls in fp16 also accumulate in fp16 (torch's ``allow_fp16_accumulation``), which is faster on consumer cards.
-    hides_reductions: gradient reductions overlap with the backward pass; hides_resharded: they do where parameters are resharded.
+    hides_reductions: gradient reductions overlap with the backward pass.
+    hides_resharded_reductions: they do in any case where parameters are resharded after the forward pass (DeepSpeed's ZeRO-3).
     collectives: ``nccl`` kernels, or ``copies`` by the devices' copy engines, which without peer access go through host memory at
         the rate of each device's own link.
     ring_gradients: the type in which gradients of keys and values are sent between context-parallel ranks: ``fp32``, from the first
@@ -83,7 +84,7 @@ class Stack:
     casts_once: bool = False
     fp16_sums: bool = False
     hides_reductions: bool = True
-    hides_resharded: bool = False
+    hides_resharded_reductions: bool = False
     collectives: str = "nccl"
     ring_gradients: str = "fp32"
     offloaded_update: str = "host"

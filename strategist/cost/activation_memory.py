@@ -10,8 +10,9 @@ from strategist.contract.pipeline_stages import RESIDENT_LAYERS
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, Mask, View
-from strategist.cost.layer_widths import clamps_separately, compute_bytes, feed_forward_width, further_readers, shared_matmuls
+from strategist.cost.layer_widths import compute_bytes, feed_forward_width, further_readers, shared_matmuls
 from strategist.cost.model_states import Stage
+from strategist.cost.stack_operations import clamps_separately
 
 FLOAT8_SAVED_BYTES = 4.0
 """Bytes saved per input value of an uncompiled float8 matmul: its product with the scale, in fp32. Without a compiler an 8B with

@@ -9,10 +9,10 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View
-from strategist.cost.elementwise import gathers_heads
 from strategist.cost.layer_flops import LayerWork
 from strategist.cost.model_states import Stage, StateBytes
 from strategist.cost.muon import muon_matrices
+from strategist.cost.stack_operations import gathers_heads
 
 BUCKET_PARAMETERS = 40e6
 """Least number of parameters that Megatron gathers and reduces in one collective (DistributedDataParallelConfig); FSDP2 uses

@@ -14,8 +14,9 @@ from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import autocasts, residual_bytes, score_pairs
 from strategist.cost.candidate_arrays import Floats, Mask, View
-from strategist.cost.layer_widths import biases_by_expert, clamps_separately, compute_bytes, feed_forward_width, further_readers
+from strategist.cost.layer_widths import compute_bytes, feed_forward_width, further_readers
 from strategist.cost.model_states import adapter_inputs, lora_parameters
+from strategist.cost.stack_operations import biases_by_expert, clamps_separately, gathers_heads
 
 FP32_BYTES = 4.0
 
@@ -106,11 +107,6 @@ class _LayerInputs:
     def forward_rotary_values(self) -> Floats:
         """The same in the forward pass, where some stacks gather all heads for their norms."""
         return self.rotary_values * np.where(gathers_heads(self.model, self.stack), self.v.tp, 1.0)
-
-
-def gathers_heads(model: ModelShape, stack: Stack) -> bool:
-    """Whether each tensor-parallel rank gathers the queries and keys of all heads before their norms."""
-    return stack.gathers_normed_heads and model.qk_norm
 
 
 def elementwise_traffic(model: ModelShape, workload: Workload, stack: Stack, v: View) -> tuple[Floats, Floats]:

@@ -11,8 +11,9 @@ from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import LayerActivations, layer_activations
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.elementwise import elementwise_traffic
-from strategist.cost.layer_widths import biases_by_expert, compute_bytes, expert_width, feed_forward_width, shared_matmuls
+from strategist.cost.layer_widths import compute_bytes, expert_width, feed_forward_width, shared_matmuls
 from strategist.cost.loss_memory import LossMemory, loss_chunks, loss_memory
+from strategist.cost.stack_operations import biases_by_expert
 
 FORWARD_KERNELS, FUSED_FORWARD_KERNELS, COMPILED_FORWARD_KERNELS = 75, 50, 12
 """Host time of a layer's forward pass, in kernel launches. Counted: transformers' Llama dispatches 42 operators that launch

@@ -1,7 +1,6 @@
 """Widths of a decoder layer, shared by the formulas of work and of memory."""
 
 from strategist.contract.model import ModelShape
-from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 
 
@@ -34,18 +33,3 @@ def shared_matmuls(model: ModelShape) -> int:
 def further_readers(model: ModelShape) -> int:
     """Linears that read the output of one of a dense layer's two norms, beside the first of each."""
     return (1 if model.mla else 2) + (1 if model.moe is None and model.ffn_matrices == 3 else 0)
-
-
-def biases_by_expert(model: ModelShape, stack: Stack) -> bool:
-    """Whether each expert's bias is added by Python, expert by expert, as Megatron-Core does
-    (megatron/core/transformer/moe/experts.py: ``_apply_bias``). A graph of a whole step cannot contain that: there Transformer
-    Engine's fused operations add it.
-    """
-    return model.moe is not None and model.ffn_bias and stack.experts == "streams" and stack.graphs != "step"
-
-
-def clamps_separately(model: ModelShape, stack: Stack) -> bool:
-    """Whether a gated activation's input is clamped by kernels of its own, which save it once more
-    (megatron/core/fusions/fused_bias_geglu.py: ``weighted_bias_quick_geglu_impl``).
-    """
-    return bool(model.activation_limit) and stack.experts == "streams" and stack.graphs != "step"

@@ -116,7 +116,9 @@ def layer_inputs(
         expert_kernels=layer.expert_kernels,
         links=collectives(model, workload, stack, stage, layer, per, v, cluster),
         hides_reductions=np.where(
-            stack.hides_resharded & (v.reshard | v.reshard_subgroup) & (v.fsdp_ranks > 1), 1.0, float(stack.hides_reductions)
+            stack.hides_resharded_reductions & (v.reshard | v.reshard_subgroup) & (v.fsdp_ranks > 1),
+            1.0,
+            float(stack.hides_reductions),
         ),
         slows_computation=float(device.overlaps and stack.collectives == "nccl"),
         ports_free=(inside & (v.fsdp_ranks * v.tp > cluster.gpus_per_node)).astype(np.float64),

@@ -136,7 +136,7 @@ def _sharding(entries: Entries, stage: int) -> dict[str, KnobValue]:
 def _overlap(entries: Entries, stage: int) -> dict[str, bool]:
     """Whether gradients are reduced beside the backward pass, if that is stated; by default they are in stage 3."""
     overlaps = entries.flag(f"{ZERO}.overlap_comm")
-    return {} if overlaps is None else {"hides_reductions": overlaps and stage > 0, "hides_resharded": overlaps}
+    return {} if overlaps is None else {"hides_reductions": overlaps and stage > 0, "hides_resharded_reductions": overlaps}
 
 
 def _offload(entries: Entries, stage: int) -> dict[str, KnobValue]:

@@ -108,11 +108,7 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
     estimate = plan.estimate
     low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
     if plan.stack:
-        measured_as = load_stack(plan.stack).measured_as
-        yield (
-            "for",
-            f"{plan.stack}, as {f'the published runs of {measured_as}' if measured_as else 'its published runs'} say that it runs",
-        )
+        yield "for", f"{plan.stack}, with factors of the published runs of {load_stack(plan.stack).measured_as or plan.stack}"
     yield "step time", f"{show_seconds(estimate.step_seconds)}, 90% interval {show_seconds(low)} to {show_seconds(high)}"
     yield from bounds(estimate)
     yield "tokens/s", f"{tokens(estimate.tokens_per_second)} for all {plan.cluster.devices} devices"

@@ -1,4 +1,4 @@
-"""Classes of blocks, and of combinations of knobs, that no condition tells apart: they are judged once a class."""
+"""Classes of blocks and of combinations of knobs: all conditions have equal values within a class, so one member is judged."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -130,7 +130,7 @@ def test_reductions_are_hidden_as_the_configuration_says(tmp_path: Path, stage: 
 
 def test_every_frameworks_file_states_the_overlap(tmp_path: Path, holder: str) -> None:
     found = parsed(tmp_path, holder, deepspeed_file(tmp_path, zero_optimization={"stage": 3, "overlap_comm": False}))
-    assert found.stack == {"name": "deepspeed", "hides_reductions": False, "hides_resharded": False}
+    assert found.stack == {"name": "deepspeed", "hides_reductions": False, "hides_resharded_reductions": False}
 
 
 def test_a_quantized_base_is_not_priced_in_16_bits(tmp_path: Path) -> None:
