@@ -14,9 +14,9 @@ from strategist.cost.model_states import Stage, StateBytes
 from strategist.cost.muon import muon_matrices
 from strategist.cost.stack_operations import gathers_heads
 
-BUCKET_PARAMETERS = 40e6
-"""Least number of parameters that Megatron gathers and reduces in one collective (DistributedDataParallelConfig); FSDP2 uses
-layers.
+BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK = 40e6, 1e6
+"""Parameters that Megatron gathers and reduces in one collective: the larger of 40 million and a million for each data-parallel
+rank, so that latency does not bound rings of many ranks (DistributedDataParallelConfig.bucket_size). FSDP2 uses layers.
 """
 
 POWERSGD_RANK = 4
@@ -152,7 +152,8 @@ def collectives(
     dense, experts = stage.gathered_dense(v), stage.expert / (v.ep * v.etp)
     sent_bytes = per.gathered_layer * _gathered_share(stack, per, v)
     trained = per.trained if per.frozen else 1.0
-    calls = np.minimum((dense + experts) * trained / BUCKET_PARAMETERS, 1.0) if stack.memory_traits.parameters == "copies" else 1.0
+    bucket = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * v.fsdp_ranks)
+    calls = np.minimum((dense + experts) * trained / bucket, 1.0) if stack.memory_traits.parameters == "copies" else 1.0
     forward = _layer_seconds(fsdp, dense * np.where(v.float8_gather, 1.0, sent_bytes), experts * sent_bytes, calls, v, cluster)
     backward = np.where(v.reshard_subgroup, reshard_group.gather((dense + experts) * sent_bytes), 0.0)
     return Collectives(

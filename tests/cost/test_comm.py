@@ -12,7 +12,7 @@ from strategist.contract.layout import Layout
 from strategist.contract.stack import NATIVE, Stack
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import view
-from strategist.cost.comm import BUCKET_PARAMETERS, group
+from strategist.cost.comm import group
 from strategist.cost.layer_flops import work_of
 from strategist.cost.layer_overlap import CONTENTION
 from strategist.cost.price import price
@@ -151,16 +151,19 @@ def test_quantized_weights_are_gathered_in_4_bits() -> None:
     assert 0.25 < qlora / lora < 0.35
 
 
-def test_megatron_buckets_collectives_of_small_layers() -> None:
-    """Buckets of 40 million parameters (DistributedDataParallelConfig) instead of a call per layer, on links with high latency."""
-    kept = Candidate(layout=Layout(dp_shard=64), knobs=Knobs(reshard_after_forward=False, no_sync=True))
-    on = cluster(8, intra=replace(INTRA, bytes_per_second=1e15), inter=replace(INTER, bytes_per_second=1e15, latency_seconds=1e-3))
+@pytest.mark.parametrize(("nodes", "bucket"), [(4, 40e6), (16, 128e6)])
+def test_megatron_buckets_collectives_of_small_layers(nodes: int, bucket: float) -> None:
+    """Buckets of 40 million parameters, or a million for each rank, instead of a call per layer, on links with high latency."""
+    ranks = 8 * nodes
+    kept = Candidate(layout=Layout(dp_shard=ranks), knobs=Knobs(reshard_after_forward=False, no_sync=True))
+    slow = replace(INTER, bytes_per_second=1e15, latency_seconds=1e-3)
+    on = cluster(nodes, intra=replace(INTRA, bytes_per_second=1e15), inter=slow)
     copies = replace(NATIVE, memory_traits=replace(NATIVE.memory_traits, parameters="copies"))
-    columns, work = table([row_of(kept, 1)]), replace(WORKLOAD, global_batch=64)
+    columns, work = table([row_of(kept, 1)]), replace(WORKLOAD, global_batch=ranks)
     torch, megatron = (price(DENSE, on, work, columns, NEUTRAL, stack).communication_seconds[0] for stack in (NATIVE, copies))
-    call = 63 * float(group(np.array([64.0]), np.array([1.0]), on).hop_seconds[0])
+    call = (ranks - 1) * float(group(np.array([float(ranks)]), np.array([1.0]), on).hop_seconds[0])
     ends = torch - 2 * DENSE.layers * call
-    assert megatron - ends == pytest.approx(2 * DENSE.layers * call * DENSE.dense_layer_parameters / BUCKET_PARAMETERS, rel=0.01)
+    assert megatron - ends == pytest.approx(2 * DENSE.layers * call * DENSE.dense_layer_parameters / bucket, rel=0.01)
 
 
 @pytest.mark.parametrize(("layout", "share"), [(Layout(pp=2, dp_shard=8), 1), (Layout(pp=16), 8), (Layout(pp=8, tp=2), 4)])
