@@ -277,7 +277,7 @@ ANALYTIC = _pattern(r"numbers look analytic|computed breakdown|is analytic")
 HARDWARE_FLOPS_STACKS = ("megatron-2021", "oneflow", "megatron-deepspeed")
 """Stacks whose published FLOP/s include recomputation (arXiv 2104.04473, section 5.1, equation 3)."""
 
-HARDWARE_FLOPS = re.compile(r"\bHFU\b|counts? recompute|recompute FLOPs|incl\. recompute")
+HARDWARE_FLOPS = re.compile(r"\bHFU\b|[Hh]ardware FLOP|counts? recomput|[Rr]ecomput\w+ FLOP|incl\w*\.? recomput")
 RESERVED = _pattern(r"reserved|nvidia-smi")
 PROCESS = _pattern(r"nvidia-smi")
 ALLOCATED = _pattern(r"max_memory_allocated|max allocated|allocated peak|peak allocated|torch allocated")
