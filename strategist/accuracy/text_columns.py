@@ -38,12 +38,12 @@ STACKS = _words(
     (r"torchtitan.*b[23]00\b|b[23]00\b.*torchtitan", "torchtitan-2025"),
     (r"torchtitan|torchao|automodel", "torchtitan"),
     (r"\bdeepspeed\.sh|deepspeed \(transformers", "deepspeed"),
-    (r"megatron-deepspeed|bigscience|vtrain", "megatron-deepspeed"),
+    (r"megatron-deepspeed|bigscience|vtrain|gpt-?neox", "megatron-deepspeed"),
     (r"framework oneflow|; libai; ", "oneflow"),
     (r"megatron-lm \(|oneflow|libai|\bmist\b|dlperf", "megatron-2021"),
     (r"korthikanti|april2021|README 2022", "megatron-2021"),
     (r"^nemo|[ /]nemo\b|megatron-bridge|mlperf training", "nemo"),
-    (r"megatron|mcore", "megatron-core"),
+    (r"megatron|mcore|\bhai-llm\b", "megatron-core"),
     (r"roundpipe \(|mobius \(", "roundpipe"),
     (r"deepspeed|zero-infinity|\bDS 3D\b", "deepspeed"),
     (r"llm-foundry|composer|mosaicml", "llm-foundry"),
@@ -52,7 +52,7 @@ STACKS = _words(
     (r"atorch", "atorch"),
     (r"\btrl\b", "trl"),
     (r"fsdp_qlora|\bms-swift\b|transformers 4\.[34][0-9]\b", "transformers-2024"),
-    (r"roundpipe|\b(hf|hugging ?face) trainer|swift|transformers|accelerate", "hf-trainer"),
+    (r"roundpipe|\b(hf|hugging ?face) trainer|swift|transformers|accelerate|axolotl|llama-recipes", "hf-trainer"),
 )
 """Frameworks, the most specific patterns first."""
 
