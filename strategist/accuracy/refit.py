@@ -88,6 +88,7 @@ def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
         attention=slowdown["attention"] / compute,
         memory_bound=slowdown["memory_bound"] / compute,
         overhead_seconds=unpriced_seconds,
+        update_seconds=0.0,
         micro_batch_seconds=0.0,
     )
     idle_seconds = max(median(_unpriced_idle_seconds(timed, calibration)), 0.0)

@@ -88,8 +88,8 @@ def forward_flops_per_token(s: BoundInputs) -> tuple[float, float, float]:
     if m.moe is not None:
         width = m.moe.expert_ffn_size * (m.moe.experts_per_token + m.moe.shared_experts)
         per_token += m.moe_layers * m.ffn_matrices * m.hidden_size * width
-    attended = sum(layers * _attended_tokens(s, window) for window, layers in m.windows.items())
-    return 2.0 * per_token, 2.0 * m.vocab_size * m.hidden_size, 2.0 * attended * (m.query_width + m.attended_width)
+    visible = sum(layers * s.workload.visible_tokens(window) for window, layers in m.windows.items())
+    return 2.0 * per_token, 2.0 * m.vocab_size * m.hidden_size, 2.0 * visible * (m.query_width + m.attended_width)
 
 
 def step_flops(s: BoundInputs) -> tuple[float, float]:
@@ -188,9 +188,3 @@ def _attention_matrices(m: ModelShape) -> int:
     queries = h * a.query_rank + a.query_rank * m.query_width if a.query_rank else h * m.query_width
     latent = h * (a.key_value_rank + a.rope_head_size) + a.key_value_rank * m.heads * (a.nope_head_size + a.value_head_size)
     return queries + latent + m.attended_width * h
-
-
-def _attended_tokens(s: BoundInputs, window: int) -> float:
-    """Mean number of tokens that a token attends to: half of its document, limited by the window (0: no window)."""
-    length = s.workload.attended_tokens
-    return length / 2 if not 0 < window < length else window * (1 - window / (2 * length))

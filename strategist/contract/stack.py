@@ -10,6 +10,7 @@ from strategist.errors import not_among
 FAMILIES = ("torch", "megatron", "own")
 ATTENTION = ("flash", "unfused")
 ATTENTION_KERNELS = ("first", "portable", "tuned")
+WINDOWS = ("skipped", "masked")
 ELEMENTWISE = ("eager", "fused")
 GRAPHS = ("none", "layers", "step")
 DISPATCH = ("choices", "ranks")
@@ -32,6 +33,9 @@ class Stack:
         4.1).
     attention_kernels: FlashAttention as of 2022 (``first``), FlashAttention-2 (``portable``), or kernels ``tuned`` to each chip
         (cuDNN, FlashAttention-3 and 4).
+    windows: where layers have sliding windows, kernels of flash attention compute only the tiles inside them (``skipped``:
+        FlashAttention, cuDNN, FlexAttention), or all pairs of the sequence under a mask (``masked``: transformers with SDPA,
+        whose flash kernels take no mask).
     elementwise: one kernel per operation (``eager``), or one kernel for all operations between two matmuls (``fused``).
     gradient_bytes: bytes per parameter of gradients between micro-batches.
     loss: properties of the loss.
@@ -73,6 +77,7 @@ class Stack:
     measured_as: str = ""
     attention: str = "flash"
     attention_kernels: str = "portable"
+    windows: str = "skipped"
     elementwise: str = "eager"
     gradient_bytes: float = 4.0
     rotary_bytes: float = 20.0
@@ -103,6 +108,7 @@ class Stack:
             "family": FAMILIES,
             "attention": ATTENTION,
             "attention_kernels": ATTENTION_KERNELS,
+            "windows": WINDOWS,
             "elementwise": ELEMENTWISE,
             "graphs": GRAPHS,
             "dispatch": DISPATCH,

@@ -56,6 +56,19 @@ class Workload:
         """
         return min(float(self.seq_len), (4 * self.document_tokens - 1) / 3 if self.document_tokens else float(self.seq_len))
 
+    def visible_tokens(self, window: int = 0) -> float:
+        """Mean number of tokens that a token attends to, under a causal mask and at most the last ``window`` (0: all).
+
+        The sum of min(position, window) over the positions of a document, over its length; lengths as in ``attended_tokens``.
+        """
+        length = self.attended_tokens
+        is_packed = length < self.seq_len
+        longest = 1.5 * length if is_packed else length
+        if not 0 < window < longest:
+            return length / 2
+        share = window / longest
+        return window * (1 - share + share * share / 3 if is_packed else 1 - share / 2)
+
     @property
     def tokens_per_step(self) -> int:
         return self.seq_len * self.global_batch

@@ -99,6 +99,7 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     autograd = t * (
         c * (saved_values + norms + cast_copies * h) + 2 * residual_extra * h + logsumexp + float8_products
     ) + scores * score_pairs(model, workload, v)
+    autograd = autograd + c * _mask_values(model, workload, stack, v)
     autograd = autograd - np.where(quantized, t * _saving_of_quantizing(c, 2 + routed, model, gathered, v), 0.0)
     if traits.float8_activations:
         autograd = autograd - np.where(v.float8, t * (c - 1) * (model.ffn_matrices - 1) * inner / v.tp, 0.0)
@@ -137,6 +138,17 @@ def _inputs_of_frozen_weights(model: ModelShape, gathered: Floats, v: View, tile
     inner, _ = feed_forward_width(model)
     read: Floats = model.hidden_size / gathered + np.where(tiles > 1, 0.0, inner / v.tp)
     return read
+
+
+def _mask_values(model: ModelShape, workload: Workload, stack: Stack, v: View) -> Floats:
+    """Values of the masks that attention saves, mean over layers: where windows are masks, each windowed layer adds its own to the
+    scores, one value for each pair of a sequence (torch, aten/src/ATen/native/transformers/attention.cpp:
+    convert_attn_func_mask; torch 2.13 saves one for each call).
+    """
+    if stack.attention == "unfused" or stack.windows != "masked":
+        return np.zeros_like(v.tp)
+    masked_layers = sum(layers for window, layers in model.windows.items() if 0 < window < workload.seq_len)
+    return v.micro_batch * workload.seq_len**2 * masked_layers / model.layers
 
 
 def score_pairs(model: ModelShape, workload: Workload, v: View) -> Floats:

@@ -41,6 +41,7 @@ class Factors:
     host: Number = 1.0
     wait: Number = 0.0
     overhead_seconds: Number = 0.0
+    update_seconds: Number = 0.0
     micro_batch_seconds: Number = 0.0
 
 
@@ -58,6 +59,8 @@ class Calibration:
     host: time of copies between hosts and devices, and of updates on hosts.
     wait: share of a step that ranks wait for the slowest, per doubling of the nodes.
     overhead_seconds, micro_batch_seconds: added to each step, and to each micro-batch.
+    update_seconds: added to each step for each layer of a rank: what the host takes for its loops over parameters, of the gradient
+        norm and of the optimizer.
     memory: transient memory.
     step_range: 90 % interval of measured over predicted step time. Default: the interval of published rows priced with profiles
         alone.
@@ -82,6 +85,7 @@ class Calibration:
     host: float = 1.0
     wait: float = 0.0
     overhead_seconds: float = 0.0
+    update_seconds: float = added(0.0)
     micro_batch_seconds: float = 0.0
     memory: float = 1.0
     step_range: tuple[float, float] = (0.6, 1.8)

@@ -71,6 +71,7 @@ FACTORS: dict[str, Factor] = {
     "host": Factor(spread=0.5),
     "wait": Factor(spread=0.03, scaled=False),
     "overhead_seconds": Factor(spread=0.05, scaled=False, seconds=True),
+    "update_seconds": Factor(spread=0.0006, scaled=False),
     "micro_batch_seconds": Factor(spread=0.01, scaled=False, seconds=True),
 }
 """All factors of a step, which a fit may change."""
@@ -88,7 +89,7 @@ STACK_FACTORS: dict[str, Factor] = {
     "expert": Factor(spread=0.3, minimum=0.1, maximum=1.0),
     "host": Factor(spread=0.2, minimum=0.8),
     "wait": Factor(spread=0.01, scaled=False, maximum=0.02),
-    "overhead_seconds": Factor(spread=0.02, scaled=False, maximum=0.1),
+    "update_seconds": Factor(spread=0.0006, scaled=False, maximum=0.003),
     "micro_batch_seconds": Factor(spread=0.005, scaled=False, maximum=0.02),
 }
 """Factors that belong to a stack on any device. Links are excluded: profiles hold their measured rates, as they do for devices,

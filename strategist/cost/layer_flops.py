@@ -50,6 +50,13 @@ COLLECTIVE_KERNELS = 80
 torch.distributed (assumed: 50 us per call).
 """
 
+ATTENTION_TILE = 128
+"""Tokens by which a windowed kernel's tiles extend beyond the window: tiles that lie partly inside are computed whole. Tiles span
+64 to 192 queries or keys in FlashAttention (Dao-AILab/flash-attention 0251105, csrc/flash_attn/src: flash_fwd_launch_template.h;
+flash_fwd_kernel.h, ``n_block_min``) and 128 by 128 in FlexAttention (torch/nn/attention/flex_attention.py,
+``_DEFAULT_SPARSE_BLOCK_SIZE``).
+"""
+
 CAST_BYTES, EAGER_CAST_BYTES = 5, 25
 """Bytes moved to cast one bf16 number to float8 with a new scale. Compiled, or by Transformer Engine: read for the maximum, read
 again, written. Eager: absolute value and maximum (6), scaled in fp32 (6), clamped (8), cast (5).
@@ -142,7 +149,7 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         expert_size=_expert_size(model, stack, v),
         weight_bytes=np.where(v.float8, 1.0, c) * others / v.tp,
         expert_bytes=np.where(v.float8, 1.0, c) * _reached_experts(model, v),
-        attention_flops=(1 if stack.attention == "flash" else 2) * t * workload.attended_tokens * (q + o) / v.tp,
+        attention_flops=2 * t * computed_tokens(model, workload, stack) * (q + o) / v.tp,
         moved_bytes=elementwise,
         moved_backward_bytes=elementwise_backward,
         activations=activations,
@@ -154,6 +161,21 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         expert_kernels=_expert_kernels(model, stack, v) if stack.experts == "streams" else np.zeros_like(v.tp),
         **recomputed,
     )
+
+
+def computed_tokens(model: ModelShape, workload: Workload, stack: Stack) -> float:
+    """Tokens that attention's kernel multiplies each token with, mean over layers: those that the token sees, in whole tiles; all
+    of the sequence where scores are written to memory or a window is a mask.
+    """
+    if stack.attention == "unfused":
+        return workload.attended_tokens
+
+    def of_layer(window: int) -> float:
+        if not 0 < window < workload.attended_tokens:
+            return workload.visible_tokens()
+        return float(workload.seq_len) if stack.windows == "masked" else workload.visible_tokens(window + ATTENTION_TILE)
+
+    return sum(layers * of_layer(window) for window, layers in model.windows.items()) / model.layers
 
 
 def _cast_bytes(model: ModelShape, stack: Stack, weights: Floats, v: View) -> tuple[Floats, Floats]:
@@ -310,11 +332,13 @@ def _reached_experts(model: ModelShape, v: View) -> Floats:
 def model_flops_per_token(model: ModelShape, workload: Workload) -> float:
     """Model FLOPs of training one token: 6 per active parameter, plus attention (PaLM, arXiv 2204.02311, appendix B).
 
-    Frozen weights count 4. The token embedding is a lookup; a tied one counts as the head.
+    Attention counts twice the pairs under the mask, which are all pairs where no layer has a window. Frozen weights count 4. The
+    token embedding is a lookup; a tied one counts as the head.
     """
     head = model.vocab_size * model.hidden_size if model.tied_embeddings else 0
     used_parameters = model.active_parameters - model.embedding_parameters + head
-    attention = 6 * model.layers * (model.query_width + model.attended_width) * workload.attended_tokens
+    visible = sum(layers * workload.visible_tokens(window) for window, layers in model.windows.items())
+    attention = 12 * visible * (model.query_width + model.attended_width)
     return (6.0 if workload.train == "full" else 4.0) * used_parameters + attention
 
 

@@ -189,7 +189,7 @@ def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factor
         + np.maximum(host.per_step - micro_batches * busy * rates.overlaps, 0.0)
         + _host_update_seconds(host, stage, layer.backward + common.waits, rates, v)
         + micro_batches * _activation_offload_seconds(n, common, host, inputs),
-        "optimizer": _device_update_seconds(stage, rates, factors) + factors.overhead_seconds,
+        "optimizer": _device_update_seconds(stage, rates, factors) + n * factors.update_seconds + factors.overhead_seconds,
     }
     straggler_wait = factors.wait * np.log2(rates.nodes) * sum(time.values(), start=np.zeros(1))
     time["dp_communication"] = time["dp_communication"] + straggler_wait

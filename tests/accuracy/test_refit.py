@@ -69,7 +69,8 @@ def test_native_factors_come_from_our_own_gpu_trials() -> None:
     assert factors.compute == 1.0
     assert factors.memory_bound == pytest.approx(1.0, abs=0.03)
     assert factors.attention == pytest.approx(1.0, abs=0.1)
-    assert 0.001 < factors.overhead_seconds < 0.01 < published.calibration.overhead_seconds
+    assert 0.001 < factors.overhead_seconds < 0.01 < 32 * published.calibration.update_seconds
+    assert factors.update_seconds == 0
     assert 0.001 < factors.micro_batch_seconds < 0.003
     assert native(shipped().fits, []).calibration == published.calibration
 

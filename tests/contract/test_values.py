@@ -36,6 +36,16 @@ def test_tokens_per_step_are_sequence_length_times_batch():
     assert Workload(seq_len=10, global_batch=7).tokens_per_step == 70
 
 
+@pytest.mark.parametrize("window", [0, 16, 100, 500, 1000])
+def test_visible_tokens_are_the_mean_over_the_positions_of_all_documents(window):
+    def mean(lengths: range) -> float:
+        pairs = sum(min(position, window or position) for length in lengths for position in range(1, length + 1))
+        return pairs / sum(lengths)
+
+    assert Workload(seq_len=512).visible_tokens(window) == pytest.approx(mean(range(512, 513)), abs=1)
+    assert Workload(seq_len=4096, document_tokens=300).visible_tokens(window) == pytest.approx(mean(range(1, 600)), abs=1)
+
+
 def test_an_unknown_objective_is_refused():
     with pytest.raises(InputError, match=r"--objective fun.*throughput"):
         Request(model="a", gpus="b", objective="fun")

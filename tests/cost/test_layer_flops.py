@@ -12,7 +12,7 @@ from strategist.contract.model import MLAShape, ModelShape
 from strategist.contract.stack import NATIVE, Stack
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import View, view
-from strategist.cost.layer_flops import LayerWork, layer_work, model_flops_per_token
+from strategist.cost.layer_flops import LayerWork, computed_tokens, layer_work, model_flops_per_token
 from strategist.cost.model_states import adapter_inputs, lora_parameters
 from strategist.cost.price import price
 from strategist.cost.rates import expert_matmuls
@@ -22,6 +22,7 @@ LATENT = replace(
     DENSE, kv_heads=16, mla=MLAShape(query_rank=0, key_value_rank=64, rope_head_size=32, nope_head_size=64, value_head_size=48)
 )  # fmt: skip
 UNFUSED = replace(NATIVE, attention="unfused")
+KERNELS = {"tiles": NATIVE, "masks": replace(NATIVE, windows="masked"), "scores": UNFUSED}
 STREAMS = replace(NATIVE, experts="streams")
 ALL = WORKLOAD.seq_len
 
@@ -273,3 +274,38 @@ def test_attention_flops_count_documents_only() -> None:
     whole, found = (layer_work(DENSE, each, NATIVE, view_of(Layout())).attention_flops[0] for each in (WORKLOAD, packed))
     assert found / whole == pytest.approx(85 / WORKLOAD.seq_len)
     assert replace(WORKLOAD, document_tokens=WORKLOAD.seq_len).attended_tokens == WORKLOAD.seq_len
+
+
+@pytest.mark.parametrize(("window", "measured"), [(512, (0.298, 0.306)), (1024, (0.482, 0.496))])
+def test_windowed_kernels_take_the_measured_share_of_full_attention(window: int, measured: tuple[float, float]) -> None:
+    """Backward pass with 4,096 tokens and 16 heads of 64 on a Blackwell RTX, FlashAttention-2 and cuDNN
+    (github.com/NVIDIA/cudnn-frontend pull request 505).
+    """
+    long = replace(WORKLOAD, seq_len=4096)
+    share = computed_tokens(replace(DENSE, sliding_window=window), long, NATIVE) / computed_tokens(DENSE, long, NATIVE)
+    assert share == pytest.approx(measured[0], rel=0.05)
+    assert share == pytest.approx(measured[1], rel=0.08)
+
+
+def test_attention_of_windowed_layers_is_that_of_their_mask_and_kernel() -> None:
+    """Every second layer has a window; a mask costs all pairs of the sequence, and scores in memory are of all pairs anyway."""
+    windowed = replace(DENSE, sliding_window=64, full_attention_every=2)
+    flops = {name: work(windowed, stack=stack).attention_flops[0] for name, stack in KERNELS.items()}
+    full = work(DENSE).attention_flops[0]
+    assert full / 2 < flops["tiles"] < full
+    assert flops["masks"] == 1.5 * full
+    assert flops["scores"] == 2 * full
+    assert work(replace(DENSE, sliding_window=ALL), stack=KERNELS["masks"]).attention_flops[0] == full
+
+
+def test_masks_of_windows_are_saved_by_each_windowed_layer() -> None:
+    """2 bytes for each pair of a sequence, the same for all heads."""
+    stack, windowed = KERNELS["masks"], replace(DENSE, sliding_window=64, full_attention_every=2)
+    saved = [work(model, stack=stack, micro_batch=2).activations.autograd_bytes[0] for model in (windowed, DENSE)]
+    assert saved[0] - saved[1] == 2 * 2 * ALL * ALL / 2
+
+
+def test_model_flops_count_twice_the_pairs_of_windowed_layers() -> None:
+    windowed, pairs = replace(DENSE, sliding_window=ALL // 4), ALL * (1 - 7 / 16)
+    fewer_flops = model_flops_per_token(DENSE, WORKLOAD) - model_flops_per_token(windowed, WORKLOAD)
+    assert fewer_flops == pytest.approx(6 * DENSE.layers * (DENSE.query_width + DENSE.attended_width) * pairs)

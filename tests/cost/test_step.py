@@ -203,6 +203,9 @@ def test_calibration_factors_scale_only_their_parts() -> None:
     assert slower.matmul == base.matmul
     late = estimate(layout, calibration=Calibration(overhead_seconds=0.5)).time
     assert late.total == pytest.approx(base.total + 0.5)
+    stages = Layout(pp=2, dp_shard=8)
+    quick, slow = (estimate(stages, calibration=Calibration(update_seconds=each), no_sync=True).time for each in (0.0, 0.01))
+    assert slow.optimizer == pytest.approx(quick.optimizer + DENSE.layers / 2 * 0.01)
 
 
 LAYOUTS: tuple[tuple[Layout, dict[str, Any]], ...] = (

@@ -428,6 +428,14 @@ def test_options_resolve_to_values_that_the_back_end_supports(tmp_path: Path) ->
         answer(replace(asked, fix={**fix, "cp_rotate": "alltoall"}), deck=deck_without_policies)
 
 
+@pytest.mark.parametrize("backend", ["megatron-lm", "nanotron", "pytorch"])
+def test_a_back_end_without_windows_runs_sequences_that_a_window_holds(deck: Deck, backend: str) -> None:
+    asked = Request(model="mistral-7b", gpus="8xH100", backend=backend, workload=Workload(seq_len=4096))
+    assert answer(asked, deck=deck).plans
+    with pytest.raises(InputError, match=r"sliding_window 4,096, seq_len 8,192: .*choose a sequence that the window holds"):
+        answer(replace(asked, workload=Workload(seq_len=8192)), deck=deck)
+
+
 @pytest.mark.parametrize(
     ("backend", "model", "precision", "changed"),
     [
