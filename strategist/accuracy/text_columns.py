@@ -76,7 +76,10 @@ INTERLEAVED = _pattern(r"(?<!no )(?<!non-)\binterleaved 1f1b|\bpp overlap\b")
 EP_OVERLAP = _pattern(r"\b(a2a|ep comm) overlap on\b|overlap[-_]moe[-_]expert[-_]parallel[-_]comm=true")
 """Exchanges between experts overlap with another micro-batch, which Megatron's pipelines support in interleaved schedules only."""
 
-DISPATCH = _words((r"\bdispatcher (nccl )?all-to-all|moe[-_]token[-_]dispatcher[-_]type=alltoall", "choices"))
+DISPATCH = _words(
+    (r"\bdispatcher (nccl )?all-to-all|moe[-_]token[-_]dispatcher[-_]type=alltoall", "choices"),
+    (r"(?<!no )\bdeepep\b", "ranks"),
+)
 """Dispatchers that send a token once for each of its experts, instead of once to each rank (DeepEP, HybridEP)."""
 
 TWO_LAYER_STAGE_STACKS = ("megatron-core", "nemo", "torch")

@@ -19,7 +19,7 @@ UPDATES = ("host", "device")
 RING_GRADIENTS = ("fp32", "computed")
 EXPERTS = ("grouped", "streams", "sliced")
 RECOMPUTES = ("all", "needed")
-ADAPTERS = ("all", "attention", "query_value")
+ADAPTERS = ("all", "attention", "query_key_value", "query_value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,8 @@ class Stack:
         back.
     experts: experts of a layer run together (``grouped``), in separate kernels on several ``streams``, or one by one, as slices of
         one parameter (``sliced``).
-    adapters: linears with low-rank adapters: ``all`` of attention and of dense feed-forwards, those of ``attention`` only, or its
-        queries and values (``query_value``).
+    adapters: linears with low-rank adapters: ``all`` of attention and of dense feed-forwards, those of ``attention`` only, its one
+        linear of queries, keys and values (``query_key_value``), or its queries and values (``query_value``).
     casts_adapters: adapters are in fp32, so that each casts its input, of which a dropout leaves out a share, and autocast casts it
         back (PEFT).
     recomputes: activation checkpointing recomputes ``all`` of a layer, or what is ``needed`` for its saved tensors, which leaves

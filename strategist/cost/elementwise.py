@@ -15,7 +15,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import autocasts, residual_bytes, score_pairs
 from strategist.cost.candidate_arrays import Floats, Mask, View
 from strategist.cost.layer_widths import compute_bytes, feed_forward_width, further_readers
-from strategist.cost.model_states import adapter_inputs, lora_parameters
+from strategist.cost.model_states import adapter_inputs, joined_adapter_widths, lora_parameters
 from strategist.cost.stack_operations import biases_by_expert, clamps_separately, gathers_heads
 
 FP32_BYTES = 4.0
@@ -262,6 +262,8 @@ def _adapters(layer: _LayerInputs) -> OperationTraffic:
     """
     if layer.workload.train == "full":
         return OperationTraffic(forward=0.0, backward=0.0)
+    if layer.stack.family == "megatron":
+        return _parallel_adapters(layer)
     c, tp = layer.value_bytes, layer.v.tp
     adapter_widths = lora_parameters(layer.model, 1, layer.stack.adapters) / layer.model.layers / tp
     added_bytes = c * np.where(layer.fused, 1.0, 3.0) * adapter_widths / 2
@@ -274,6 +276,23 @@ def _adapters(layer: _LayerInputs) -> OperationTraffic:
         added_bytes + output_bytes + np.where(layer.fused, c, DROPOUT if quantized else ADAPTER_CASTS + WIDE_DROPOUT) * input_widths
     )
     return OperationTraffic(forward=added_bytes + output_bytes * quantized, backward=added_bytes)
+
+
+def _parallel_adapters(layer: _LayerInputs) -> OperationTraffic:
+    """Adapters of Megatron's linears, kernel by kernel (megatron/bridge/peft: utils.py, ``ParallelLinearAdapter``; lora_layers.py,
+    ``LoRALinear``; the same in NeMo).
+
+    Forward, of each input: a dropout reads it and writes it with a mask (2 passes and a byte), the first matmul reads it (1); of
+    each output: the second matmul writes it (1), it is scaled (2) and added (3). Backward, of each output: its gradient is scaled
+    (2), two matmuls read that (2); of each input: a matmul reads it (1), its gradient is written (1), goes through the dropout (2
+    and a byte) and is added (3).
+    """
+    c, widths = layer.value_bytes, joined_adapter_widths(layer.model, layer.stack.adapters)
+    inputs, outputs = widths.gathered + widths.split / layer.v.tp, widths.outputs / layer.v.tp
+    return OperationTraffic(
+        forward=(3 * c + 1) * inputs + 6 * c * outputs,
+        backward=(7 * c + 1) * inputs + 4 * c * outputs,
+    )
 
 
 def _expert_slice_gradients(model: ModelShape, stack: Stack, v: View) -> Floats:

@@ -74,6 +74,8 @@ def lora_parameters(model: ModelShape, rank: int, adapters: str = "all") -> int:
     """
     if adapters == "query_value" and model.mla is None:
         return rank * model.layers * (2 * model.hidden_size + (model.heads + model.kv_heads) * model.head_size)
+    if adapters == "query_key_value" and model.mla is None:
+        return rank * model.layers * (model.hidden_size + model.query_width + model.key_value_width)
     if adapters != "all":
         return rank * model.layers * _attention_widths(model)
     h, shared = model.hidden_size, model.moe.expert_ffn_size * model.moe.shared_experts if model.moe else 0
@@ -92,6 +94,32 @@ def adapter_inputs(model: ModelShape, adapters: str = "all") -> float:
     shared = model.moe.expert_ffn_size * model.moe.shared_experts if model.moe else 0
     dense, shared_experts = ((model.ffn_matrices - 1) * h + width if width else 0 for width in (model.ffn_size, shared))
     return attention + (model.dense_layers * dense + model.moe_layers * shared_experts) / model.layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterWidths:
+    """Widths of a layer's linears with adapters, in elements, where queries, keys and values are one linear, and so are gate and
+    first projection: inputs that tensor parallelism gathers, inputs that it splits, and outputs.
+    """
+
+    gathered: float
+    split: float
+    outputs: float
+
+
+def joined_adapter_widths(model: ModelShape, adapters: str) -> AdapterWidths:
+    """The widths of Megatron's linears with adapters."""
+    h, projected = model.hidden_size, adapters in ("all", "attention")
+    feed_forward = model.ffn_size * model.dense_layers / model.layers if adapters == "all" else 0.0
+    has_feed_forward = float(feed_forward > 0)
+    return AdapterWidths(
+        gathered=h * (1 + has_feed_forward),
+        split=model.attended_width * projected + feed_forward,
+        outputs=model.query_width
+        + model.key_value_width
+        + h * (projected + has_feed_forward)
+        + (model.ffn_matrices - 1) * feed_forward,
+    )
 
 
 def _attention_widths(model: ModelShape) -> int:

@@ -184,12 +184,12 @@ def head_matmuls(work: HeadWork, workload: Workload, device: Device) -> Matmuls:
 
 
 def _matmuls(flops: Floats, size: Floats, weight_bytes: Floats, workload: Workload, device: Device, v: View) -> Matmuls:
-    """Matmuls at their peak rate. In float8 a matmul ends sooner, so its size on the efficiency curve is smaller by the same
-    ratio.
+    """Matmuls at their peak rate. In float8 a matmul ends sooner, so its size on the efficiency curve, which holds for bf16, is
+    smaller by the same ratio.
     """
     peak: Number = device.peak(workload.compute_dtype)
     if v.float8.any():
-        gain = device.peak_flops.get("fp8", device.peak("bf16")) / device.peak("bf16")
+        gain = device.float8_gain or device.peak_flops.get("fp8", device.peak("bf16")) / device.peak("bf16")
         peak = np.where(v.float8, gain * device.peak("bf16"), peak)
         size = np.where(v.float8, size / gain, size)
     efficiency = interpolate(size, device.matmul.points)

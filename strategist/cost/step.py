@@ -231,12 +231,12 @@ def _data_parallel_seconds(stage: StageInputs, common: _Shared, host: OffloadSec
     hiding_factor = 1 - common.hiding_share + common.waits / (layer.forward + layer.backward)
     room_forward = layer.forward * hiding_factor * rates.overlaps * np.where(_gathered_once(v), hides_reductions, 1.0)
     room_backward = layer.backward * hiding_factor * rates.overlaps
-    exposed_forward = n * np.maximum(forward_links - room_forward, 0.0) + np.minimum(forward_links, room_forward)
+    exposed_forward = _exposed_chunks_seconds(n, forward_links, room_forward, _gathered_once(v), v)
     exposed_backward = n * np.maximum(backward_links - room_backward, 0.0) + np.minimum(backward_links, room_backward)
     exposed_backward = exposed_backward + np.where(deferred, 0.0, stage_links.reduce) + (1 - hides_reductions) * n * reduced
     spare = np.maximum(room_backward - backward_links, 0.0) * hides_reductions  # of a layer's backward pass, hiding nothing yet
     layer_reduce, replica = links.reduce, stage_links.replica
-    last_reduction = n * np.maximum(layer_reduce - spare, 0.0) + np.minimum(layer_reduce, spare) + stage_links.reduce
+    last_reduction = _exposed_chunks_seconds(n, layer_reduce, spare, deferred, v) + stage_links.reduce
     spare = np.maximum(spare - np.where(deferred, layer_reduce, 0.0), 0.0)
     replicas = np.where(v.no_sync, 1.0, v.accumulation) * np.maximum(replica - n * spare, replica / np.maximum(n, 1.0))
     counts = _gather_counts(v)
@@ -244,6 +244,22 @@ def _data_parallel_seconds(stage: StageInputs, common: _Shared, host: OffloadSec
     copy_share = 1 - link_seconds / np.maximum(counts.forward * forward_links + counts.backward * backward_links, EPSILON)
     exposed = counts.forward * exposed_forward + counts.backward * exposed_backward + counts.ends * stage_links.gather
     return exposed * np.maximum(1 - copy_share, 0.0) + np.where(deferred, last_reduction, 0.0) + replicas, exposed * copy_share
+
+
+def _exposed_chunks_seconds(n: Floats, collective: Floats, room: Floats, once: Mask, v: View) -> Floats:
+    """Exposed seconds of ``n`` layers' collectives, of which computation of a layer hides up to ``room``, and the first or last
+    layer's overlaps with nothing.
+
+    A looped pipeline that runs its collectives ``once`` a step gathers each further stage of a rank while the one before it runs a
+    round of pp micro-batches (breadth first: all), and reduces each while the next one runs its last round
+    (megatron/core/pipeline_parallel/schedules.py: ``param_sync_chunk_id``, ``grad_sync_chunk_id``). Only one stage's collectives
+    have no more than the layers of a single micro-batch to overlap with.
+    """
+    each_layer = np.maximum(collective - room, 0.0)
+    round_batches = np.where(v.sequential_backward, v.accumulation, np.minimum(v.pp, v.accumulation))
+    batches = ((v.virtual_stages - 1) * round_batches + 1) / v.virtual_stages
+    looped = np.maximum(n * np.maximum(collective - room * batches, 0.0), n / v.virtual_stages * each_layer)
+    return np.where(once & v.looped, looped, n * each_layer) + np.minimum(collective, room)
 
 
 def _activation_offload_seconds(n: Floats, common: _Shared, host: OffloadSeconds, inputs: LayerInputs) -> Floats:

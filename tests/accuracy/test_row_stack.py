@@ -123,3 +123,7 @@ def test_frameworks_that_compute_the_loss_in_the_model_compile_it():
     names = {words: case_of(made(source=words, compile=1)).stack for words in ("nanoGPT", "Hugging Face Trainer", "a loop")}
     assert [stack.name for stack in names.values()] == ["nanogpt", "hf-trainer", "torch"]
     assert [stack.loss.compiled_logit_bytes > 0 for stack in names.values()] == [True, True, False]
+
+
+def test_deepep_beside_another_trainer_sends_a_token_once_to_a_rank():
+    assert case_of(row("nvidia_nemo", "automodel-pre-DeepSeek V3 671B-256")).stack.dispatch == "ranks"

@@ -51,7 +51,7 @@ def rates(on: Cluster) -> dict[str, Floats]:
     device = on.device
     types = {"bf16": device.peak("bf16"), "fp32": device.peak("fp32")}
     matmuls = {name: np.array([peak * device.matmul.at(size) for size in SIZES]) for name, peak in types.items()}
-    gain = device.peak_flops.get("fp8", device.peak("bf16")) / device.peak("bf16")
+    gain = device.float8_gain or device.peak_flops.get("fp8", device.peak("bf16")) / device.peak("bf16")
     quick = {"fp8": np.array([gain * device.peak("bf16") * device.matmul.at(size / gain) for size in SIZES])}
     ones = {
         "attention": device.peak("bf16") * device.attention_efficiency,

@@ -81,6 +81,22 @@ def test_inputs_of_fp32_adapters_are_cast_unless_the_base_has_4_bits() -> None:
     assert moved("full", True) == moved("full", False)
 
 
+def test_adapters_of_megatron_pass_over_inputs_and_outputs_kernel_by_kernel() -> None:
+    """Adapters of the output projection beside those of queries, keys and values: its input is read, dropped out and written (7
+    bytes, 15 backward), and its output written, scaled and added (12 bytes, 8 backward).
+    """
+
+    def moved(adapters: str) -> tuple[float, float]:
+        stack = replace(NATIVE, family="megatron", elementwise="fused", adapters=adapters)
+        each = view(table([row_of(Candidate(layout=Layout(), knobs=Knobs()), 1)]), replace(WORKLOAD, train="lora"))
+        found = layer_work(DENSE, replace(WORKLOAD, train="lora"), stack, each)
+        return float(found.moved_bytes[0]) / ALL, float(found.moved_backward_bytes[0]) / ALL
+
+    (forward, backward), (more, more_backward) = moved("query_key_value"), moved("attention")
+    h = DENSE.hidden_size
+    assert (more - forward, more_backward - backward) == pytest.approx((7 * h + 12 * h, 15 * h + 8 * h))
+
+
 @pytest.mark.parametrize(("model", "adapters"), [(DENSE, "all"), (DENSE, "query_value"), (LATENT, "all"), (EXPERTS, "attention")])
 def test_adapters_read_and_write_what_their_parameters_count(model: ModelShape, adapters: str) -> None:
     """A linear with as many inputs as outputs has twice its inputs; all of a model together differ by its outputs."""

@@ -46,6 +46,34 @@ def test_model_flops_follow_palm() -> None:
     assert found.mfu == pytest.approx(rate / 4e14)
 
 
+def test_matmuls_in_float8_take_the_measured_gain_and_else_that_of_the_peaks() -> None:
+    """All matmuls of layers are large enough for the curve's end; the head stays in bf16."""
+    peaks = {**DEVICE.peak_flops, "fp8": 8e14}
+    head = 6 * DENSE.head_parameters * WORKLOAD.tokens_per_step / (0.7 * 4e14)
+
+    def layers(float8: str, gain: float | None = None) -> float:
+        on = cluster(gpus_per_node=1, peak_flops=peaks, float8_gain=gain)
+        return estimate(Layout(), on=on, micro_batch=4, float8=float8).time.matmul - head
+
+    assert layers("none") / layers("tensorwise") == pytest.approx(2.0, rel=1e-3)
+    assert layers("none") / layers("tensorwise", 1.6) == pytest.approx(1.6, rel=1e-3)
+
+
+def test_looped_stages_run_their_collectives_beside_a_round_of_the_other_stages() -> None:
+    """Two ranks: the layers of one micro-batch hide their own time of slow gathers and reductions. With two stages each, one stage
+    hides half of that, and two micro-batches on the other stage as much as one on both; with four stages 1 / 4 and 2 * 3 / 4.
+    """
+
+    def exposed(**knobs: Any) -> tuple[float, float]:
+        found = estimate(Layout(pp=2, dp_shard=4), on=cluster(intra=PAGES), no_sync=True, reshard_after_forward=False, **knobs)
+        return found.time.dp_communication, computing(found) / 8
+
+    plain, micro_batch = exposed()
+    (two, _), (four, _) = (exposed(pp_schedule="interleaved_1f1b", pp_virtual_stages=stages) for stages in (2, 4))
+    assert 0.5 * micro_batch / 2 < plain - two < micro_batch / 2
+    assert (plain - four) / (plain - two) == pytest.approx(0.75 / 0.5)
+
+
 def test_tp_needs_four_all_reduces_per_layer() -> None:
     """Each of one micro-batch's activation, ring factor 2 (n - 1) / n, in 16 layers and 32 micro-batches; and two around the
     head.
