@@ -6,6 +6,7 @@ from typing import Any
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import Shell, heading, yaml_text
+from strategist.formats.deepspeed_export import runs_on_deepspeed
 from strategist.formats.export_notes import header_lines, setting_notes
 from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import MASTER_ADDR, MASTER_PORT, NODE_RANK, start_script
@@ -70,11 +71,10 @@ def _holds(data: Mapping[str, Any], setting: str) -> bool:
 
 def kind(plan: Plan) -> str:
     """Distributed type: DeepSpeed if only ZeRO can run the plan, FSDP for other sharding or offload, else DDP or one process."""
-    layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    alone = layout.fsdp_ranks == 1 and layout.tp == 1
-    if knobs.offload == "optimizer" or (not alone and plan.accumulation > 1 and not knobs.no_sync):
+    layout = plan.candidate.layout
+    if runs_on_deepspeed(plan, "accelerate"):
         return "DEEPSPEED"
-    if alone and knobs.offload == "none":
+    if layout.fsdp_ranks == 1 and layout.tp == 1 and plan.candidate.knobs.offload == "none":
         return "MULTI_GPU" if layout.dp_replicate > 1 else "NO"
     return "FSDP"
 

@@ -6,7 +6,7 @@ from typing import Any
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, yaml_text
-from strategist.formats.deepspeed_export import TENSOR, ZERO, section, tensors
+from strategist.formats.deepspeed_export import TENSOR, ZERO, runs_on_deepspeed, section, tensors
 from strategist.formats.export_notes import header_lines, setting_notes
 from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import start_script, torchrun
@@ -53,13 +53,9 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 
 def kind(plan: Plan) -> str:
     """The sharding framework: none (DDP), DeepSpeed if only it can run the plan (tensor parallelism is its AutoTP), else FSDP2."""
-    layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    half = plan.workload.precision != "fp32"
-    if layout.tp > 1 or knobs.offload == "optimizer" or knobs.reshard_after_forward == "subgroup":
+    if runs_on_deepspeed(plan, "hf-trainer"):
         return "deepspeed"
-    if layout.dp_shard > 1 or knobs.offload == "all":
-        return "deepspeed" if half and knobs.reduce_dtype == "fp32" else "fsdp"
-    return "replicas"
+    return "fsdp" if plan.candidate.layout.dp_shard > 1 or plan.candidate.knobs.offload == "all" else "replicas"
 
 
 def arguments(plan: Plan) -> dict[str, Any]:
