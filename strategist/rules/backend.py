@@ -83,6 +83,10 @@ class Backend:
         """Whether ``value`` is within the limits of ``name``, such as ``layout.pp`` or ``knobs.offload``."""
         return name not in self.limits or any(_is_same_value(value, item) for item in self.limits[name])
 
+    def varies(self, name: str) -> bool:
+        """Whether plans may differ in ``name``; otherwise the back end itself decides it."""
+        return len(self.limits.get(name, (False, True))) > 1
+
     def unsupported_value(self, name: str, value: Any) -> str:
         """Reason why ``value`` of ``name`` is not supported, with the values that are; empty if it is."""
         value = _as_in_file(name, value)

@@ -12,7 +12,6 @@ from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.environment import environment
 from strategist.contract.knobs import show_value
-from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
 from strategist.errors import InputError
@@ -140,12 +139,27 @@ def test_missing_inputs_are_listed_in_the_file_and_printed(name: str, tmp_path: 
 
 
 def test_a_learning_rate_is_written_or_listed_as_missing(name: str) -> None:
-    """A plan has no learning rate; the exported PyTorch script has the default of ``strategist run``."""
-    written = find_format(name).write(a_plan(name), {})
-    if name == "pytorch":
-        assert any(f"LEARNING_RATE = {TrialSettings.learning_rate}" in file.text for file in written.files)
-    else:
-        assert any("learning rate" in need for need in written.needs)
+    """A plan has none: each file has a placeholder, or leaves it to the user's program."""
+    assert any("learning rate" in need for need in find_format(name).write(a_plan(name), {}).needs)
+
+
+def test_no_reason_is_stated_twice(name: str) -> None:
+    """A reason is written beside the entry of its setting, or in the head of the file where no entry states the setting."""
+    reasons = {setting: f"because of {setting}" for setting in SETTING_NAMES}
+    for plan in plans(name, *FEW):
+        for file in find_format(name).write(plan, reasons).files:
+            head = {line.removeprefix("# ") for line in file.text.splitlines() if line.startswith("# ")}
+            assert not [line for line in head if "because of" in line and f"  # {line}" in file.text], plan.candidate
+
+
+def test_values_that_a_format_does_not_choose_have_no_reason(name: str) -> None:
+    """Such as a degree of pipelines where the framework has none: a card's reason for it decided nothing."""
+    backend = load_backend(name)
+    for plan in plans(name, 1):
+        text = "\n".join(file.text for file in export_plan(plan, name).files)
+        fixed = [setting for setting in SETTING_NAMES if not backend.varies(full_name(setting))]
+        assert fixed
+        assert not [setting for setting in fixed if f"# {setting} {show_value(value_of(plan.candidate, setting))}: " in text]
 
 
 def test_weights_data_and_tokenizer_replace_their_placeholders(name: str) -> None:
