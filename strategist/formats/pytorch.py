@@ -75,9 +75,11 @@ NEEDS = (
     "weights: --weights with a folder of Hugging Face's; without it they are random",
 )
 STEPS = (
-    f"learning rate: LEARNING_RATE in plan.py is {TrialSettings.learning_rate} in every step, the default of strategist run",
-    "steps and checkpoints: --steps and --save FOLDER; without them 10 steps are trained, and nothing is kept",
+    f"learning rate, steps and checkpoints: LEARNING_RATE in plan.py is {TrialSettings.learning_rate} at every step; without "
+    "--steps and --save FOLDER 10 steps are trained, and nothing is kept"
 )
+"""What the script's own defaults leave open, as a line of the missing."""
+
 FIXED = "Settings that determined the code of the other files; to change one, plan and export again."
 
 
@@ -173,7 +175,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     return ExportedFiles(
         files=(*files, File(name="train.sh", text=start, runs=True)),
         command=("bash", "train.sh"),
-        needs=(*inputs, *STEPS),
+        needs=(*inputs, STEPS),
         placeholders=placeholders,
     )
 
