@@ -73,7 +73,8 @@ def support() -> Iterator[str]:
         offload = _taken(backend.limits.get("knobs.offload"), ("none", "optimizer", "parameters", "all", "streamed"))
         trains = _taken(backend.limits.get("workload.train"), ("full", "lora", "qlora"))
         experts = "yes" if backend.allows("model.moe", True) else "no"
-        yield f"| {name} | {axes} | {kept} | {offload} | {trains} | {experts} | {backend.stack or 'torch'} |"
+        stacks = ", ".join((backend.stack or "torch", *(item.stack for item in backend.stacks)))
+        yield f"| {name} | {axes} | {kept} | {offload} | {trains} | {experts} | {stacks} |"
 
 
 def _taken(allowed: tuple[object, ...] | None, every: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from strategist.api.plans import check_legal
 from strategist.contract.estimate import DEFAULT_CONFIDENCE
 from strategist.contract.plan import Plan
 from strategist.contract.review import Review
-from strategist.contract.settings import value_of
+from strategist.contract.settings import full_name, value_of
 from strategist.cost.calibration import load_calibration
 from strategist.errors import FileError, InputError
 from strategist.expr.evaluate import Facts
@@ -171,7 +171,7 @@ def export_plan(
     kept = {
         name: text
         for name, text in reasons(plan, load_cards(cards, without)).items()
-        if value_of(expressed.candidate, name) == value_of(plan.candidate, name)
+        if value_of(expressed.candidate, name) == value_of(plan.candidate, name) and limits.varies(full_name(name))
     }
     written = target_format.write(expressed, kept).with_inputs(inputs)
     shipped = {file.name for file in options.files}

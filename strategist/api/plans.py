@@ -22,7 +22,7 @@ from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import find_stack
 from strategist.programs.backends import backends, load_backend
 from strategist.rules.backend import ANY_BACKEND
-from strategist.search.facts import situation_facts
+from strategist.search.facts import plan_facts, situation_facts
 
 if TYPE_CHECKING:
     from strategist.contract.comparison import Comparison
@@ -275,7 +275,8 @@ def request_of(plan: Plan) -> Request:
 
 def _backend(plan: Plan) -> str:
     """The back end that the plan was made for: the one whose stack priced it; ``any`` if there is none."""
-    return next((name for name in plan.backends if plan.stack and load_backend(name).stack == plan.stack), ANY_BACKEND)
+    facts = plan_facts(plan)
+    return next((name for name in plan.backends if plan.stack and load_backend(name).stack_for(facts) == plan.stack), ANY_BACKEND)
 
 
 def situation_of(plan: Plan, request: Request) -> Situation:

@@ -1,6 +1,6 @@
 """Lower bounds of memory and time of a family of candidates, for all values of its other knobs; and of a candidate's memory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,6 +45,15 @@ class LowerBounds:
     memory_bytes: Mapping[str, Floats]
     room_bytes: Floats
     step_seconds: Floats
+
+
+def least_of(bounds: Sequence[LowerBounds]) -> LowerBounds:
+    """Lower bounds of the same families on any of several stacks."""
+    return LowerBounds(
+        memory_bytes={mode: np.minimum.reduce([item.memory_bytes[mode] for item in bounds]) for mode in bounds[0].memory_bytes},
+        room_bytes=bounds[0].room_bytes,
+        step_seconds=np.minimum.reduce([item.step_seconds for item in bounds]),
+    )
 
 
 def lower_bounds(

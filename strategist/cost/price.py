@@ -1,6 +1,6 @@
 """Price: memory and time of every candidate of a table, by part; one code path for one plan and for millions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import log
 from statistics import NormalDist
@@ -50,6 +50,8 @@ class Priced:
 
     memory, time: parts, by the contract's names.
     chunks: prices of the chunks that the columns join.
+    chunk_order: the row of the joined chunks of each row, where candidates of several stacks were priced apart.
+    step_range, memory_spread: of the calibration that each candidate was priced with.
     stage_layers: by row, number of layers of each stage if these are uneven.
     """
 
@@ -67,20 +69,25 @@ class Priced:
     flops_per_step: float
     peak_flops: float
     price_per_second: float | None
-    step_range: tuple[float, float]
-    memory_spread: float
+    step_range: tuple[Floats, Floats]
+    memory_spread: Floats
     limit_watts: float | None
+    chunk_order: Counts | None = None
     stage_layers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def first_stage(self) -> Parts:
         """The memory of a pipeline's first stage."""
-        return {name: np.concatenate([chunk.first[name] for chunk in self.chunks]) for name in PARTS}
+        return self._of_chunks([chunk.first for chunk in self.chunks])
 
     @property
     def last_stage(self) -> Parts:
         """The memory of a pipeline's last stage."""
-        return {name: np.concatenate([chunk.last[name] for chunk in self.chunks]) for name in PARTS}
+        return self._of_chunks([chunk.last for chunk in self.chunks])
+
+    def _of_chunks(self, parts: Sequence[Parts]) -> Parts:
+        joined = {name: np.concatenate([item[name] for item in parts]) for name in PARTS}
+        return joined if self.chunk_order is None else {name: column[self.chunk_order] for name, column in joined.items()}
 
     @property
     def room_bytes(self) -> Floats:
@@ -94,13 +101,13 @@ class Priced:
 
     def fits_with(self, confidence: float) -> Mask:
         """Whether each candidate fits with the probability ``confidence``; measured memory is log-normal around the prediction."""
-        needed = self.peak_memory_bytes * memory_margin(self.memory_spread, confidence)
+        needed = self.peak_memory_bytes * np.exp(self.memory_spread * NormalDist().inv_cdf(confidence))
         return np.asarray(needed <= self.room_bytes, dtype=np.bool_)
 
     def fit_confidence(self, row: int) -> float:
         """Probability that one candidate fits."""
         room = float(self.room_bytes[row])
-        return NormalDist().cdf(log(room / float(self.peak_memory_bytes[row])) / self.memory_spread)
+        return NormalDist().cdf(log(room / float(self.peak_memory_bytes[row])) / float(self.memory_spread[row]))
 
     @property
     def fits_host(self) -> Mask:
@@ -132,7 +139,7 @@ class Priced:
             communication_seconds=communication,
             comm_ratio=communication / seconds,
             exposed_comm_ratio=time.exposed_communication / seconds,
-            step_seconds_range=(seconds * self.step_range[0], seconds * self.step_range[1]),
+            step_seconds_range=(seconds * float(self.step_range[0][row]), seconds * float(self.step_range[1][row])),
             fit_confidence=self.fit_confidence(row),
             price_per_step=None if self.price_per_second is None else self.price_per_second * seconds,
             energy_joules_per_step=joules,
@@ -184,8 +191,8 @@ def price(
         tokens_per_step=workload.tokens_per_step,
         flops_per_step=model_flops_per_token(model, workload) * workload.tokens_per_step,
         peak_flops=cluster.peak(workload.compute_dtype),
-        step_range=calibration.step_range,
-        memory_spread=calibration.memory_spread,
+        step_range=(np.full(columns.rows, calibration.step_range[0]), np.full(columns.rows, calibration.step_range[1])),
+        memory_spread=np.full(columns.rows, calibration.memory_spread),
         price_per_second=None if device.price_per_hour is None else device.price_per_hour * cluster.devices / 3600,
         limit_watts=limit_watts(cluster),
     )

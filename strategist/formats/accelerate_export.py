@@ -6,7 +6,8 @@ from typing import Any
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import Shell, heading, yaml_text
-from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.deepspeed_export import runs_on_deepspeed
+from strategist.formats.export_notes import header_lines, placed_notes, setting_notes
 from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import MASTER_ADDR, MASTER_PORT, NODE_RANK, start_script
 
@@ -36,9 +37,8 @@ STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The config file, and a script that starts a training with it."""
-    data, notes = configuration(plan), setting_notes(plan, reasons)
-    remarks = {entry: notes[name] for entry, name in REMARKS.items() if name in notes}
-    other_notes = tuple(text for name, text in notes.items() if name not in REMARKS.values() or not _holds(data, name))
+    data = configuration(plan)
+    remarks, other_notes = placed_notes(data, REMARKS.items(), setting_notes(plan, reasons))
     head = heading((*header_lines(plan), *other_notes))
     config = File(name=CONFIG, text=head + yaml_text(data, remarks))
     variables = {**environment(plan), STEPS: str(plan.accumulation)}
@@ -52,7 +52,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 def _needs(plan: Plan) -> Iterator[str]:
     workload, knobs = plan.workload, plan.candidate.knobs
     yield "train.py: your training script, which loads model, tokenizer and data, and has a learning rate"
-    sequences = f"{knobs.micro_batch} sequences of {workload.seq_len} tokens"
+    sequences = f"{knobs.micro_batch} {'sequence' if knobs.micro_batch == 1 else 'sequences'} of {workload.seq_len} tokens"
     yield f"batches: train.py reads {sequences} a device, {plan.accumulation} times a step"
     yield f"optimizer: train.py updates with {workload.optimizer}"
     if knobs.recompute == "full" and kind(plan) != "FSDP":
@@ -61,20 +61,12 @@ def _needs(plan: Plan) -> Iterator[str]:
         yield "tensor parallelism: train.py calls from_pretrained(..., tp_plan='auto', device_mesh=...)"
 
 
-def _holds(data: Mapping[str, Any], setting: str) -> bool:
-    """Whether the file has the entry that a setting's remark is written beside."""
-    entry = next(entry for entry, name in REMARKS.items() if name == setting)
-    section, _, name = entry.rpartition(".")
-    return name in (data.get(section, {}) if section else data)
-
-
 def kind(plan: Plan) -> str:
     """Distributed type: DeepSpeed if only ZeRO can run the plan, FSDP for other sharding or offload, else DDP or one process."""
-    layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    alone = layout.fsdp_ranks == 1 and layout.tp == 1
-    if knobs.offload == "optimizer" or (not alone and plan.accumulation > 1 and not knobs.no_sync):
+    layout = plan.candidate.layout
+    if runs_on_deepspeed(plan, "accelerate"):
         return "DEEPSPEED"
-    if alone and knobs.offload == "none":
+    if layout.fsdp_ranks == 1 and layout.tp == 1 and plan.candidate.knobs.offload == "none":
         return "MULTI_GPU" if layout.dp_replicate > 1 else "NO"
     return "FSDP"
 

@@ -16,7 +16,7 @@ from strategist.contract.plan import Plan
 from strategist.formats.commented_text import REMAINING_ARGUMENTS, heading, yaml_text
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.export_notes import header_lines, placed_notes, setting_notes
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
@@ -202,16 +202,16 @@ def _unsupported_findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The configuration, and a script that starts a training with it."""
-    notes = setting_notes(plan, reasons)
-    remarks = {entry: notes[name] for name, entry in SETTING_ENTRIES.items() if name in notes}
     config = _config(plan)
+    entries = ((entry, name) for name, entry in SETTING_ENTRIES.items())
+    remarks, other_notes = placed_notes(config, entries, setting_notes(plan, reasons))
     model, data = config["base_model"], config["datasets"][0]["path"]
     needs = (
-        f"model: base_model is {model}",
+        f"model: base_model is {model}, from the Hub, which wants HF_TOKEN where it is gated",
         f"data: datasets is the placeholder {data}",
         f"learning rate: learning_rate is the placeholder {config['learning_rate']}",
     )
-    text = heading((*header_lines(plan), "", *notes.values())) + yaml_text(config, remarks)
+    text = heading((*header_lines(plan), "", *other_notes)) + yaml_text(config, remarks)
     command = ("axolotl", "train", "train.yaml", REMAINING_ARGUMENTS, "--launcher", "torchrun", "--", *torchrun(plan))
     start = start_script(plan, command, about=header_lines(plan), environment=environment(plan))
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))

@@ -10,10 +10,15 @@ from strategist.formats.commented_text import Shell, json_text
 from strategist.formats.export_notes import header_lines, setting_notes
 from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import MASTER_ADDR, MASTER_PORT, NODE_RANK, start_script
+from strategist.programs.backends import load_backend
+from strategist.search.facts import plan_facts
 
 ZERO, TENSOR, CHECKPOINTING = "zero_optimization", "tensor_parallel", "activation_checkpointing"
 STAGE = f"{ZERO}.stage"
 CONFIG, HOSTS, SCRIPT = "ds_config.json", "hostfile", "train.py"
+STACK = "deepspeed"
+"""The stack of plans that DeepSpeed runs, also inside another trainer: parameters, states and reductions are DeepSpeed's."""
+
 TYPES = {"adamw": "AdamW", "sgd": "SGD", "muon": "Muon"}
 ADDED = ("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer")
 """Flags that ZeRO requires for an optimizer that is not DeepSpeed's own (runtime/zero/utils.py)."""
@@ -47,6 +52,11 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     command = ("deepspeed", *launch_options, SCRIPT, "--deepspeed", "--deepspeed_config", config.name)
     start = File(name="train.sh", text=start_script(plan, command, about=lines, environment=environment(plan)), runs=True)
     return ExportedFiles(files=(*files, start), command=("bash", start.name), needs=needs, user_files=(SCRIPT,))
+
+
+def runs_on_deepspeed(plan: Plan, backend: str) -> bool:
+    """Whether DeepSpeed runs a plan that is exported to ``backend``, a trainer or launcher which runs other plans without it."""
+    return load_backend(backend).stack_for(plan_facts(plan)) == STACK
 
 
 def configuration(plan: Plan) -> dict[str, Any]:

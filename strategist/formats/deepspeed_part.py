@@ -10,6 +10,7 @@ from strategist.contract.diagnostic import Diagnostic
 from strategist.formats import deepspeed
 from strategist.formats.config_entries import Entries
 from strategist.formats.config_reader import parse_config
+from strategist.formats.deepspeed_export import STACK
 from strategist.formats.finding_codes import finding
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.referenced_files import find_file
@@ -17,9 +18,6 @@ from strategist.formats.source import Entry, Source, load
 
 PROGRAMS = ("recompute", "activation_offload")
 """Settings that the program of the outer file decides, not DeepSpeed's configuration."""
-
-STACK = "deepspeed"
-"""Stack that runs under another trainer: parameters, states and reductions are DeepSpeed's."""
 
 SERIOUS_CODES = ("FMT-001", "FMT-002", "FMT-004", "FMT-011")
 DEFAULT_STAGE = 2

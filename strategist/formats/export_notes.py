@@ -1,6 +1,7 @@
 """Notes of an export: summary of the plan, predicted figures, and the reason for each setting."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
@@ -32,3 +33,19 @@ def setting_notes(plan: Plan, reasons: Mapping[str, str], unstated: Collection[s
         for name, value in values.items()
         if name in reasons or value != value_of(plain, name)
     }
+
+
+def placed_notes(
+    data: Mapping[str, Any], entries: Iterable[tuple[str, str]], notes: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Notes by the entry that they are written beside, and the others, which belong to the head of the file.
+
+    entries: dotted names of entries, each with the setting that it states; those that ``data`` does not have are passed over.
+    """
+    stated = {entry: name for entry, name in entries if name in notes and _has(data, entry.split("."))}
+    others = tuple(text for name, text in notes.items() if name not in stated.values())
+    return {entry: notes[name] for entry, name in stated.items()}, others
+
+
+def _has(data: Any, path: list[str]) -> bool:
+    return not path or (isinstance(data, Mapping) and path[0] in data and _has(data[path[0]], path[1:]))

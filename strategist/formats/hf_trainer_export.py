@@ -6,13 +6,16 @@ from typing import Any
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, yaml_text
-from strategist.formats.deepspeed_export import TENSOR, ZERO, section, tensors
-from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.deepspeed_export import TENSOR, ZERO, runs_on_deepspeed, section, tensors
+from strategist.formats.export_notes import header_lines, placed_notes, setting_notes
 from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import start_script, torchrun
 
 ARGUMENTS, SCRIPT = "arguments.yaml", "train.py"
 SYNC = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
+GATHERED = "stage3_gather_16bit_weights_on_model_save"
+"""Without it the trainer's last save of ZeRO-3 has shards only (accelerate, ``Accelerator.get_state_dict``)."""
+
 LEARNING_RATE = 5e-5
 OPTIM = {"foreach": "adamw_torch", "fused": "adamw_torch_fused"}
 REMARKS = {
@@ -34,9 +37,8 @@ REMARKS = {
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The arguments, and a script that starts a training with them."""
-    data, notes = arguments(plan), setting_notes(plan, reasons)
-    remarks = {entry: notes[name] for entry, name in REMARKS.items() if name in notes}
-    other_notes = tuple(text for name, text in notes.items() if name not in REMARKS.values())
+    data = arguments(plan)
+    remarks, other_notes = placed_notes(data, REMARKS.items(), setting_notes(plan, reasons))
     workload = plan.workload
     trained = "the whole model" if workload.train == "full" else f"adapters of rank {workload.lora_rank}"
     needs = (
@@ -53,13 +55,9 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 
 def kind(plan: Plan) -> str:
     """The sharding framework: none (DDP), DeepSpeed if only it can run the plan (tensor parallelism is its AutoTP), else FSDP2."""
-    layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    half = plan.workload.precision != "fp32"
-    if layout.tp > 1 or knobs.offload == "optimizer" or knobs.reshard_after_forward == "subgroup":
+    if runs_on_deepspeed(plan, "hf-trainer"):
         return "deepspeed"
-    if layout.dp_shard > 1 or knobs.offload == "all":
-        return "deepspeed" if half and knobs.reduce_dtype == "fp32" else "fsdp"
-    return "replicas"
+    return "fsdp" if plan.candidate.layout.dp_shard > 1 or plan.candidate.knobs.offload == "all" else "replicas"
 
 
 def arguments(plan: Plan) -> dict[str, Any]:
@@ -115,6 +113,8 @@ def _deepspeed(plan: Plan) -> dict[str, Any]:
     knobs, workload = plan.candidate.knobs, plan.workload
     left_to_trainer = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
     found: dict[str, Any] = {**dict.fromkeys(left_to_trainer, "auto"), ZERO: section(plan)}
+    if found[ZERO]["stage"] == 3:
+        found[ZERO] = {**found[ZERO], GATHERED: True}
     kinds = {"adamw": "AdamW", "sgd": "SGD"}
     found["optimizer"] = {"type": kinds[workload.optimizer], "params": {"lr": "auto", "weight_decay": "auto"}}
     if workload.optimizer == "sgd":

@@ -17,7 +17,7 @@ from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, yaml_text
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.export_notes import header_lines, placed_notes, setting_notes
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script
@@ -185,7 +185,7 @@ RUN_ARGUMENTS = ("output_dir", "do_train", "max_steps", "logging_steps", "save_s
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The configuration, with the arguments of the program of this name, and a script that starts a training with it."""
-    program, notes = find_program("llama-factory"), setting_notes(plan, reasons)
+    program = find_program("llama-factory")
     assert program is not None
     facts = plan_facts(plan)
     given = {"environment.CONFIG_FILE": "", "folder": "", "steps": "", "seed": ""}
@@ -197,15 +197,16 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     }  # fmt: skip
     for name, value in arguments.items():
         _put(data, name.split("."), _value(value))
-    remarks = {entry: notes[name] for name, entry in SETTING_ENTRIES.items() if name in notes}
+    entries = ((entry, name) for name, entry in SETTING_ENTRIES.items())
+    remarks, other_notes = placed_notes(data, entries, setting_notes(plan, reasons))
     model = data["model_name_or_path"]
     needs = (
-        f"model: model_name_or_path is {model}",
+        f"model: model_name_or_path is {model}, from the Hub, which wants HF_TOKEN where it is gated",
         f"data: dataset is the placeholder {data['dataset']}; dataset_dir {ONLINE} takes names of the Hub and folders",
         f"template: template is the placeholder {data['template']}",
         f"learning rate: learning_rate is the placeholder {data['learning_rate']}",
     )
-    text = heading((*header_lines(plan), "", *notes.values())) + yaml_text(data, remarks)
+    text = heading((*header_lines(plan), "", *other_notes)) + yaml_text(data, remarks)
     processes = {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(plan.cluster.gpus_per_node)}
     variables = processes | {"NNODES": str(plan.cluster.nodes)} | environment(plan)
     start = start_script(plan, ("llamafactory-cli", "train", "train.yaml"), about=header_lines(plan), environment=variables)

@@ -291,6 +291,7 @@ NEEDS = (
     "tokenizer: --tokenizer-type and --tokenizer-model in the place of NullTokenizer",
     "weights: --load of a checkpoint; without it they are random",
     "learning rate: --lr is the placeholder 1e-4",
+    "steps and checkpoints: --train-iters is the placeholder 1000; without --save FOLDER --save-interval N nothing is kept",
 )
 PLACEHOLDERS = (
     Placeholder(input="data", text="  --mock-data\n", filled="  --data-path={}\n", need=NEEDS[1]),
@@ -311,10 +312,12 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     given[megatron_stages.STAGES] = megatron_stages.stage_list(plan.stage_layers)
     _, *words = program.arguments(facts, given)
     start = next(index for index, word in enumerate(words) if word.endswith(".py"))
-    arguments = [((word,), _note(word, notes)) for word in words[start + 1 :]]
+    stated = [(word, _setting(word, notes)) for word in words[start + 1 :]]
+    arguments = [((word,), notes.get(name, "")) for word, name in stated]
+    other_notes = (text for name, text in notes.items() if name not in dict(stated).values())
     command = ("torchrun", *torchrun(plan), Shell(f'"${{{CHECKOUT}:-.}}/{SCRIPT}"'))
     exported = {name: value.filled(facts, given) for name, value in program.environment.items()} | environment(plan)
-    text = start_script(plan, command, arguments, about=(*header_lines(plan), "", *notes.values()), environment=exported)
+    text = start_script(plan, command, arguments, about=(*header_lines(plan), "", *other_notes), environment=exported)
     files = (File(name="train.sh", text=text, runs=True),)
     return ExportedFiles(
         files=files, command=("bash", "train.sh"), needs=NEEDS, user_files=(SCRIPT,), user_folder=CHECKOUT,
@@ -322,10 +325,10 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     )  # fmt: skip
 
 
-def _note(word: str, notes: Mapping[str, str]) -> str:
-    """The remark of the setting that a flag states; empty without one."""
+def _setting(word: str, notes: Mapping[str, str]) -> str:
+    """The setting with a note that a flag states; empty without one."""
     flag = word.partition("=")[0].removeprefix("--")
-    return next((notes[name] for name, entry in SETTING_ENTRIES.items() if entry == flag and name in notes), "")
+    return next((name for name, entry in SETTING_ENTRIES.items() if entry == flag and name in notes), "")
 
 
 LAUNCHERS = (

@@ -19,7 +19,7 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.formats.commented_text import Shell, heading, yaml_text
 from strategist.formats.config_entries import Entries
-from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.export_notes import header_lines, placed_notes, setting_notes
 from strategist.formats.finding_codes import unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
@@ -149,14 +149,10 @@ def _unsupported_findings(entries: Entries, degrees: Mapping[str, int], stage: i
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The configuration, and a script that starts run_train.py with it."""
-    notes = setting_notes(plan, reasons, ("cuda_connections",))
-    sharded = "dp_shard" if plan.candidate.layout.dp_shard > 1 else "dp_replicate"
-    remarks = {
-        entry: notes[name]
-        for name, entry in SETTING_ENTRIES.items()
-        if name in notes and (entry != "parallelism.dp" or name == sharded)
-    }
     config = _config(plan)
+    sharded = "dp_shard" if plan.candidate.layout.dp_shard > 1 else "dp_replicate"
+    entries = ((entry, name) for name, entry in SETTING_ENTRIES.items() if entry != "parallelism.dp" or name == sharded)
+    remarks, other_notes = placed_notes(config, entries, setting_notes(plan, reasons, ("cuda_connections",)))
     rate = config["optimizer"]["learning_rate_scheduler"]["learning_rate"]
     tokenizer = config["tokenizer"]["tokenizer_name_or_path"]
     needs = (
@@ -165,7 +161,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
         f"tokenizer: tokenizer_name_or_path is the placeholder {tokenizer}",
         f"learning rate: learning_rate is the placeholder {rate}",
     )
-    text = heading((*header_lines(plan), "", *notes.values())) + yaml_text(config, remarks)
+    text = heading((*header_lines(plan), "", *other_notes)) + yaml_text(config, remarks)
     command = ("torchrun", *torchrun(plan), Shell(f'"${{{CHECKOUT}:-.}}/{SCRIPT}"'), "--config-file", "train.yaml")
     variables = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} | environment(plan)
     start = start_script(plan, command, about=header_lines(plan), environment=variables)

@@ -74,6 +74,12 @@ NEEDS = (
     "data: --data with token ids; without it the text is synthetic",
     "weights: --weights with a folder of Hugging Face's; without it they are random",
 )
+STEPS = (
+    f"learning rate, steps and checkpoints: LEARNING_RATE in plan.py is {TrialSettings.learning_rate} at every step; without "
+    "--steps and --save FOLDER 10 steps are trained, and nothing is kept"
+)
+"""What the script's own defaults leave open, as a line of the missing."""
+
 FIXED = "Settings that determined the code of the other files; to change one, plan and export again."
 
 
@@ -159,17 +165,17 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     files += [File(name=f"{name}.py", text=texts[name]) for name in reversed(list(FILES))]
     if has_hugging_face_type(plan.model):
         files.append(File(name="config.json", text=json_text(config_of(plan.model, plan.workload.seq_len, "float32"))))
-    needs = NEEDS if has_hugging_face_type(plan.model) else NEEDS[:1]
+    inputs = NEEDS if has_hugging_face_type(plan.model) else NEEDS[:1]
     placeholders = tuple(
         Placeholder(input=need.partition(":")[0], text=' "$@"\n', filled=f' --{need.partition(":")[0]}={{}} "$@"\n', need=need)
-        for need in needs
+        for need in inputs
     )
     command = ("torchrun", *torchrun(plan), "train.py")
     start = start_script(plan, command, about=header_lines(plan), environment=environment(plan))
     return ExportedFiles(
         files=(*files, File(name="train.sh", text=start, runs=True)),
         command=("bash", "train.sh"),
-        needs=needs,
+        needs=(*inputs, STEPS),
         placeholders=placeholders,
     )
 

@@ -33,7 +33,7 @@ FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Trains the model of model.py with the parallelism of plan.py; train.sh starts it.",
         {
             "tensor_parallel": "tp", "expert_parallel": "expert_mesh", "context_parallel": "cp_gathered", "lora": "lora",
-            "recompute": "selective", "build": "", "loss": "pp", "pipeline": "pp",
+            "recompute": "selective", "build": "", "pipeline": "pp",
             "optimizer": "", "step": "", "main": "",
         },
     ),

@@ -73,12 +73,19 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     needs = (
         f"tokenizer: TOKENIZER in {module.name} is the placeholder {tokenizer}",
         f"data: DATASET and DATASET_PATH in {module.name} are the placeholders {DATASET} and None",
-        f"learning rate: optimizer and lr_scheduler of {(base or STAND_IN).function}",
+        f"learning rate and steps: optimizer, lr_scheduler and training.steps of {(base or STAND_IN).function}",
+        *CHECKPOINTS,
     )
     files = (module, *older, start)
     return ExportedFiles(
         files=files, command=("bash", start.name), findings=missing, needs=needs, placeholders=_placeholders(tokenizer, needs)
     )
+
+
+CHECKPOINTS = (
+    "weights: --checkpoint.enable --checkpoint.initial_load_in_hf --checkpoint.initial_load_path=FOLDER; without, they are random",
+    "checkpoints: --checkpoint.enable; without it none are written",
+)
 
 
 def _placeholders(tokenizer: str, needs: Sequence[str]) -> tuple[Placeholder, ...]:

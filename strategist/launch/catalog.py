@@ -1,12 +1,14 @@
 """Kinds of jobs by name."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from strategist.contract.plan import Plan
 from strategist.errors import InputError, not_among
-from strategist.formats.format import ExportedFiles
+from strategist.formats.commented_text import heading
+from strategist.formats.format import ExportedFiles, File
 from strategist.launch import hosts, kuberay, kubernetes, slurm
-from strategist.launch.job import JobOptions, job as job_of, missing
+from strategist.launch.job import JobOptions, job as job_of, job_needs, missing
 
 CONTAINERS = (*kubernetes.KINDS, *kuberay.KINDS)
 JOBS = ("slurm", "hosts", *CONTAINERS)
@@ -46,8 +48,17 @@ def with_job(plan: Plan, written: ExportedFiles, kind: str, options: JobOptions 
         job_files = (kuberay if kind in kuberay.KINDS else kubernetes).files(job, kind)
     else:
         job_files = (slurm if kind == "slurm" else hosts).files(job)
-    command = (*START_COMMANDS.get(kind, ("kubectl", "apply", "-f")), job_files[-1].name)
-    return replace(job.written, files=(*job.written.files, *job_files), command=command)
+    needs = job_needs(job, kind) if kind != "raycluster" else ()
+    *others, last = job_files
+    files = (*job.written.files, *others, _with_remarks(last, [f"missing: {need}" for need in needs]))
+    command = (*START_COMMANDS.get(kind, ("kubectl", "apply", "-f")), last.name)
+    return replace(job.written, files=files, command=command, needs=(*job.written.needs, *needs))
+
+
+def _with_remarks(file: File, lines: Sequence[str]) -> File:
+    """The file with comments at its beginning, or after the line that names its interpreter."""
+    first, _, rest = file.text.partition("\n") if file.text.startswith("#!") else ("", "", file.text)
+    return replace(file, text=(f"{first}\n" if first else "") + (heading(lines) if lines else "") + rest)
 
 
 def unused_options(kind: str, options: JobOptions) -> tuple[str, ...]:

@@ -183,6 +183,22 @@ def job(plan: Plan, written: ExportedFiles, options: JobOptions) -> Job:
     )  # fmt: skip
 
 
+def job_needs(job: Job, kind: str) -> tuple[str, ...]:
+    """What a job of this kind lacks where the user's options leave it to the cluster."""
+    options = job.options
+    if kind == "slurm":
+        stated = any(re.match(r"--time(=|$)|-t", word) for word in options.slurm_words)
+        need = "time limit: --slurm=--time=HOURS:00:00; without it that of the partition ends the job"
+    elif kind == "hosts":
+        stated, start = "PATH" in options.environment, next(file.name for file in job.written.files if file.runs)
+        need = f"programs: --env PATH=FOLDERS, unless the remote shell finds those of {start} without a login"
+    else:
+        folders = [f"{folder.rstrip('/')}/" for folder in options.volumes.values()]
+        stated = any(f"{options.workdir}/".startswith(folder) for folder in folders)
+        need = "storage: --volume CLAIM=FOLDER --workdir FOLDER/NAME; without, the working folder goes with its pod"
+    return () if stated else (need,)
+
+
 def missing(job: Job) -> tuple[str, ...]:
     """Files that the command runs, that the job does not contain, and whose folder no variable names."""
     names = {file.name for file in job.written.files}

@@ -31,12 +31,12 @@ from strategist.cost.simulated_steps import MAX_PASSES, Simulated, simulated, st
 from strategist.cost.training_time import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
-from strategist.planning.ranking import Spaces, blocking_laws, ranking_of, with_resolved
+from strategist.planning.ranking import Spaces, backend_stack, blocking_laws, ranking_of, with_resolved
 from strategist.planning.verdict import verdict
 from strategist.profiles.heterogeneous_clusters import node_differences
 from strategist.profiles.situation import Situation, situation as resolve_situation
 from strategist.profiles.stacks import stack_of_plan
-from strategist.programs.backends import backends, load_backend, stack_of
+from strategist.programs.backends import backends, load_backend
 from strategist.rules.backend import ANY_BACKEND
 from strategist.rules.policy_evaluation import reasons
 from strategist.search.downsampling import best_distinct
@@ -197,7 +197,7 @@ def resolve_candidate(
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
-    stack = stack or stack_of(situation.request.backend)
+    stack = stack or backend_stack(situation, chosen)
     estimate = _estimate(situation, chosen, calibration, stack)
     return _resolved_plan(situation, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
 
@@ -211,7 +211,7 @@ def price_candidate(
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
-    stack = stack or stack_of(situation.request.backend)
+    stack = stack or backend_stack(situation, chosen)
     return _complete_plan(situation, chosen, _estimate(situation, chosen, calibration, stack), deck, calibration, stack)
 
 
@@ -280,7 +280,7 @@ def best_of(situation: Situation, ranking: Ranking, deck: Deck, calibration: Cal
 def _plan(situation: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration | None) -> Plan:
     split = "weighted" if row in ranking.weighted else "even"
     chosen, estimate = candidate(ranking.columns, row), ranking.priced.estimate(row)
-    return _resolved_plan(situation, chosen, estimate, split, deck, calibration, stack_of(situation.request.backend))
+    return _resolved_plan(situation, chosen, estimate, split, deck, calibration, backend_stack(situation, chosen))
 
 
 def _resolved_plan(

@@ -10,19 +10,20 @@ from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.options import OPTION_NAMES
 from strategist.contract.request import Request
 from strategist.contract.settings import full_name, with_settings
-from strategist.contract.stack import NATIVE
+from strategist.contract.stack import NATIVE, Stack
 from strategist.cost.calibration import Calibration
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
-from strategist.expr.columns import Array
+from strategist.expr.columns import Array, row_of
 from strategist.planning.verdict import rejecting_laws
 from strategist.profiles.situation import Situation
+from strategist.profiles.stacks import load_stack
 from strategist.programs.backends import load_backend, stack_of
 from strategist.rules.policy_evaluation import Rejection
 from strategist.search.blocks import Grids, Space
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.options import forced_options, with_options
-from strategist.search.pricing import Pricing
+from strategist.search.pricing import ConditionalPricing, Pricing
 from strategist.search.rank import ALL_COUNTED, Places, Ranking, candidate, rank
 from strategist.search.simulated_reranking import reranked
 from strategist.search.space import layout_blocks, space
@@ -84,8 +85,7 @@ def ranking_of(
 
 def _new_ranking(situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, places: Places) -> Ranking:
     request, model, cluster = situation.request, situation.model, situation.cluster
-    constraints, stack = constraints_of(request), stack_of(situation.request.backend)
-    known = factors(calibration, cluster, stack)
+    constraints = constraints_of(request)
     facts = situation_facts(model, cluster, request.workload)
     backend_options = forced_options(SpaceConstraints(backend=constraints.backend))
     default_candidate = with_settings(DEFAULT_CANDIDATE, {name.partition(".")[2]: value for name, value in backend_options.items()})
@@ -95,7 +95,7 @@ def _new_ranking(situation: Situation, deck: Deck, calibration: Calibration | No
         if reason := constraints.backend.unsupported_value(full_name(name), value):
             do = "fix another value, or ask which back ends take it: strategist plan --show backends"
             raise InputError(f"--fix {name}={show_value(value)}", reason, do)
-    pricing = Pricing(model=model, cluster=cluster, workload=request.workload, calibration=known, stack=stack or NATIVE)
+    pricing = pricing_of(situation, calibration)
     ranking = rank(
         pricing, spaces.of(situation, constraints), constraints=constraints, deck=deck,
         objective=request.objective, confidence=request.confidence, places=places,
@@ -106,6 +106,27 @@ def _new_ranking(situation: Situation, deck: Deck, calibration: Calibration | No
         return chosen.options.pp_split == "weighted"
 
     return reranked(ranking, pricing, objective=request.objective, count=SIMULATED_PLACES, weighted=weighted)
+
+
+def pricing_of(situation: Situation, calibration: Calibration | None) -> Pricing:
+    """The pricing of candidates on the requested back end, some of which it may run on another framework."""
+    model, cluster, workload = situation.model, situation.cluster, situation.request.workload
+    backend, stack = load_backend(situation.request.backend), stack_of(situation.request.backend)
+    others = ((item.when, load_stack(item.stack)) for item in backend.stacks)
+    return Pricing(
+        model=model, cluster=cluster, workload=workload, calibration=factors(calibration, cluster, stack), stack=stack or NATIVE,
+        facts=situation_facts(model, cluster, workload) if backend.stacks else {},
+        others=tuple(
+            ConditionalPricing(when=when, stack=other, calibration=factors(calibration, cluster, other)) for when, other in others
+        ),
+    )  # fmt: skip
+
+
+def backend_stack(situation: Situation, chosen: Candidate) -> Stack | None:
+    """The stack that prices a candidate on the requested back end; None for the built-in runtime."""
+    workload = situation.request.workload
+    known = situation_facts(situation.model, situation.cluster, workload)
+    return stack_of(situation.request.backend, {**known, **row_of(chosen, chosen.accumulation(workload))})
 
 
 def constraints_of(request: Request) -> SpaceConstraints:

@@ -136,7 +136,13 @@ def reviewed(
         first = ranked(situation, deck=deck, calibration=calibration, limit=PLANS_COMPARED)
     except InputError:  # the format expresses more than can be requested, such as adapters that the program adds itself
         first = ()
-    plans = [price_candidate(situation, plan.candidate, deck=deck, calibration=calibration, stack=stack) for plan in first]
+    plans = [
+        price_candidate(
+            situation, plan.candidate, deck=deck, calibration=calibration,
+            stack=stack if stack and stack.name == plan.stack else None,
+        )
+        for plan in first
+    ]  # fmt: skip
     fitting = (plan for plan in plans if plan.estimate.fit_confidence >= confidence)
     best = min(fitting, key=lambda plan: plan.estimate.step_seconds, default=None)
     return replace(review, findings=tuple(_with_suggestions(source, review, changes, described)), changes=changes, best=best)

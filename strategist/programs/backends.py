@@ -2,9 +2,11 @@
 
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from strategist.contract.stack import Stack
+from strategist.expr.evaluate import Facts
 from strategist.files import yaml_file
 from strategist.profiles import catalog
 from strategist.profiles.stacks import find_stack
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from strategist.programs.program import Program
 
 SUFFIXES = (".yaml", ".yml", ".json")
+NO_FACTS: Facts = MappingProxyType({})
 
 
 @cache
@@ -52,9 +55,9 @@ def load_backend(name: str) -> Backend:
     return _backend(name) if program is None else program.backend
 
 
-def stack_of(name: str) -> Stack | None:
-    """The stack of the back end of that name; None for the built-in runtime."""
-    return find_stack(load_backend(name).stack)
+def stack_of(name: str, facts: Facts = NO_FACTS) -> Stack | None:
+    """The stack that prices candidates with these facts on the back end of that name; None for the built-in runtime."""
+    return find_stack(load_backend(name).stack_for(facts))
 
 
 def find_program(name: str) -> "Program | None":

@@ -15,11 +15,11 @@ from strategist.programs.log_pattern import PatternError, check_figure, pattern
 from strategist.programs.program import Choice, Conditional, Deadlines, Entry, Metrics, OutOfMemory, Program, Variable, templates
 from strategist.programs.program_backend import backend_of, free_settings, missing_setting, value_in, varying_settings
 from strategist.programs.template import Template, template
-from strategist.rules.backend import PARTS, Backend, read_by_itself, read_limits, read_refusals, read_stack
+from strategist.rules.backend import PARTS, Backend, read_by_itself, read_limits, read_refusals, read_stack, read_stacks
 
 KEYS = (
     "program", "title", "source", "devices", "command", "environment", "passes", "metrics", "out_of_memory", "deadlines", *PARTS,
-    "refuses", "by_itself", "stack",
+    "refuses", "by_itself", "stack", "stacks",
 )  # fmt: skip
 T = TypeVar("T")
 _BY_WORKLOAD = ("workload.precision", "workload.optimizer", "workload.train")
@@ -44,7 +44,7 @@ def read_program(document: yaml_file.Document) -> Program:
     declared = Backend(
         name=name, title=title, devices=devices, limits=read_limits(document), refuses=read_refusals(document),
         by_itself=read_by_itself(document),
-        stack=read_stack(document),
+        stack=read_stack(document), stacks=read_stacks(document),
     )  # fmt: skip
     choices = [entry for entry in command if isinstance(entry, Choice)]
     passed_on |= {choice.setting for choice in choices}

@@ -45,6 +45,14 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConditionalStack:
+    """The stack that prices those candidates of a back end for which a condition holds."""
+
+    when: Expression
+    stack: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Backend:
     """Settings that an executor supports.
 
@@ -55,6 +63,7 @@ class Backend:
     by_itself: settings that may change the trained model and need no permission where the back end does not support their usual
         value.
     stack: profile that prices its runs; empty for the built-in runtime.
+    stacks: profiles of candidates that it runs on another framework, such as DeepSpeed; the first whose condition holds.
     """
 
     name: str
@@ -64,10 +73,19 @@ class Backend:
     refuses: tuple[Refusal, ...] = ()
     by_itself: tuple[str, ...] = ()
     stack: str = ""
+    stacks: tuple[ConditionalStack, ...] = ()
+
+    def stack_for(self, facts: Facts) -> str:
+        """Name of the stack that prices a candidate with these facts; empty for the built-in runtime."""
+        return next((item.stack for item in self.stacks if scalar(item.when, facts) is True), self.stack)
 
     def allows(self, name: str, value: Any) -> bool:
         """Whether ``value`` is within the limits of ``name``, such as ``layout.pp`` or ``knobs.offload``."""
         return name not in self.limits or any(_is_same_value(value, item) for item in self.limits[name])
+
+    def varies(self, name: str) -> bool:
+        """Whether plans may differ in ``name``; otherwise the back end itself decides it."""
+        return len(self.limits.get(name, (False, True))) > 1
 
     def unsupported_value(self, name: str, value: Any) -> str:
         """Reason why ``value`` of ``name`` is not supported, with the values that are; empty if it is."""
@@ -181,7 +199,7 @@ def read_backend(document: yaml_file.Document) -> Backend:
     Raises:
         FileError: a key is missing or unknown, or a value is not allowed.
     """
-    data = document.mapping_with_keys(("backend", "title", "devices", *PARTS, "refuses", "by_itself", "stack"))
+    data = document.mapping_with_keys(("backend", "title", "devices", *PARTS, "refuses", "by_itself", "stack", "stacks"))
     for key in ("backend", "devices"):
         if key not in data:
             raise FileError(document.path, f"key {key!r} is missing; add it")
@@ -189,6 +207,7 @@ def read_backend(document: yaml_file.Document) -> Backend:
     return Backend(
         name=str(data["backend"]), title=str(data.get("title", "")), devices=tuple(map(str, devices)), limits=read_limits(document),
         refuses=read_refusals(document), by_itself=read_by_itself(document), stack=read_stack(document),
+        stacks=read_stacks(document),
     )  # fmt: skip
 
 
@@ -234,9 +253,32 @@ def read_stack(document: yaml_file.Document) -> str:
     Raises:
         FileError: there is no such stack.
     """
-    name = document.data.get("stack", "")
+    return _stack_name(document, document.data.get("stack", ""), ["stack"])
+
+
+def read_stacks(document: yaml_file.Document) -> tuple[ConditionalStack, ...]:
+    """Stacks of some candidates in a file.
+
+    Raises:
+        FileError: an entry is not a condition with a stack.
+    """
+    entries = document.data.get("stacks") or []
+    if not isinstance(entries, list):
+        raise document.error(
+            ["stacks"], "stacks is a list of conditions, each with a stack; write [{when: CONDITION, stack: NAME}]"
+        )
+    found = []
+    for index in range(len(entries)):
+        key_path: yaml_file.KeyPath = ["stacks", index]
+        entry = _texts_of_entry(document, key_path, ("when", "stack"))
+        name = _stack_name(document, entry["stack"], [*key_path, "stack"])
+        found.append(ConditionalStack(when=_condition(document, [*key_path, "when"], entry["when"]), stack=name))
+    return tuple(found)
+
+
+def _stack_name(document: yaml_file.Document, name: Any, key_path: yaml_file.KeyPath) -> str:
     if name and name not in stack_names():
-        raise document.error(["stack"], f"{name} is not a stack; known are {', '.join(stack_names())}")
+        raise document.error(key_path, f"{name} is not a stack; known are {', '.join(stack_names())}")
     return str(name)
 
 
@@ -260,14 +302,25 @@ def _refusals(document: yaml_file.Document, entries: Any) -> Iterator[Refusal]:
         raise document.error(["refuses"], "refuses is a list of conditions, each with because and do; write them so")
     for index in range(len(entries)):
         key_path: yaml_file.KeyPath = ["refuses", index]
-        entry: Mapping[str, Any] = document.mapping_with_keys(("when", "because", "do"), key_path)
-        for key in ("when", "because", "do"):
-            if not isinstance(entry.get(key), str):
-                raise document.error(key_path, f"{key} is missing, or no text; write it")
-        try:
-            yield Refusal(when=condition(entry["when"]), because=entry["because"], do=entry["do"])
-        except ExpressionError as error:
-            raise document.error([*key_path, "when"], error.message) from None
+        entry = _texts_of_entry(document, key_path, ("when", "because", "do"))
+        when = _condition(document, [*key_path, "when"], entry["when"])
+        yield Refusal(when=when, because=entry["because"], do=entry["do"])
+
+
+def _texts_of_entry(document: yaml_file.Document, key_path: yaml_file.KeyPath, keys: Sequence[str]) -> Mapping[str, str]:
+    """An entry of a list with these keys, each with a text."""
+    entry: Mapping[str, Any] = document.mapping_with_keys(keys, key_path)
+    for key in keys:
+        if not isinstance(entry.get(key), str):
+            raise document.error(key_path, f"{key} is missing, or no text; write it")
+    return entry
+
+
+def _condition(document: yaml_file.Document, key_path: yaml_file.KeyPath, text: str) -> Expression:
+    try:
+        return condition(text)
+    except ExpressionError as error:
+        raise document.error(key_path, error.message) from None
 
 
 def _is_same_value(left: Any, right: Any) -> bool:

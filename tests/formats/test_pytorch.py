@@ -300,8 +300,8 @@ LENGTHS = {
     "1b --gpus 8xH100 --backend pytorch": 400, "8b --gpus 8xH100 --train lora": 410,
     "8b --gpus 8xH100 --train lora --fix chunked_loss=false --backend pytorch": 380,
     "8b --gpus 1x24GB --train qlora --backend pytorch": 435, "8b --gpus 8x24GB --train qlora --backend pytorch": 445,
-    "70b --gpus 8x8xH100 --backend pytorch": 400, "8b --gpus 2x8xH100 --seq-len 131072 --global-batch 16 --backend pytorch": 415,
-    "70b --gpus 8x8xH100 --fix pp=4 --backend pytorch": 435, "mixtral-8x7b --gpus 4x8xH100 --backend pytorch": 500,
+    "70b --gpus 8x8xH100 --backend pytorch": 375, "8b --gpus 2x8xH100 --seq-len 131072 --global-batch 16 --backend pytorch": 415,
+    "70b --gpus 8x8xH100 --fix pp=4 --backend pytorch": 400, "mixtral-8x7b --gpus 4x8xH100 --backend pytorch": 500,
 }  # fmt: skip
 
 

@@ -200,3 +200,33 @@ def test_convergence_changes_by_itself_need_no_request_if_unavoidable() -> None:
 def test_by_itself_lists_only_settings_that_change_convergence(listed: str, words: str) -> None:
     with pytest.raises(FileError, match=words):
         read_backend(yaml_file.parse(OWN.replace("[reduce_dtype, expert_balance]", listed), "own.yaml"))
+
+
+ON_TWO_STACKS = """
+backend: trainer
+devices: cuda
+stack: hf-trainer
+stacks: [{when: layout.dp_shard > 1 and knobs.offload == "optimizer", stack: deepspeed}]
+"""
+
+
+def test_a_candidate_is_priced_by_the_stack_whose_condition_holds() -> None:
+    trainer = read_backend(yaml_file.parse(ON_TWO_STACKS, "trainer.yaml"))
+    offloaded = Candidate(layout=Layout(dp_shard=4), knobs=Knobs(offload="optimizer"))
+    assert trainer.stack_for(row_of(PLAIN, 1)) == "hf-trainer"
+    assert trainer.stack_for(row_of(offloaded, 1)) == "deepspeed"
+    assert trainer.stack_for({}) == "hf-trainer"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("stack: deepspeed}", "stack: zero}"), "zero is not a stack"),
+        (("when: layout.dp_shard", "when: layout.shards"), "layout.shards"),
+        ((", stack: deepspeed", ""), "stack is missing"),
+        (("[{when", "{when"), "trainer.yaml"),
+    ],
+)
+def test_wrong_stacks_are_refused_with_their_place(change: tuple[str, str], words: str) -> None:
+    with pytest.raises(FileError, match=words):
+        read_backend(yaml_file.parse(ON_TWO_STACKS.replace(*change), "trainer.yaml"))

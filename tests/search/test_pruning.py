@@ -1,5 +1,6 @@
 """Pruning: a ranking of promising candidates begins like the ranking of all, and pruned candidates are counted."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,13 @@ import strategist.search.pruning
 import strategist.search.rank
 from strategist.api.cards import load_cards
 from strategist.contract.request import Request
-from strategist.contract.stack import NATIVE
 from strategist.contract.workload import Workload
-from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
-from strategist.planning.ranking import constraints_of
+from strategist.expr.evaluate import mask
+from strategist.planning.ranking import constraints_of, pricing_of
 from strategist.profiles.situation import situation
-from strategist.programs.backends import stack_of
 from strategist.search.downsampling import best_distinct
 from strategist.search.needed_candidates import NEAR_TIE
-from strategist.search.pricing import Pricing
 from strategist.search.rank import ALL_TIMED, Places, Ranking, rank
 from strategist.search.space import space
 from strategist.units import GIB
@@ -31,7 +29,7 @@ DRAWN: dict[str, tuple[Any, ...]] = {
     "confidence": (0.5, 0.9, 0.975),
     "allow": ((), (), ("float8",), ("optimizer_in_backward", "reduce_dtype"), ("async_optimizer_step",)),
     "fix": ({}, {}, {"recompute": "none", "activation_offload": True}, {"tp": 2}, {"offload": "none"}, {"pp": 2}),
-    "backend": ("any", "any", "torchtitan"),
+    "backend": ("any", "any", "torchtitan", "hf-trainer"),
 }
 WORKLOADS: dict[str, tuple[Any, ...]] = {
     "seq_len": (1024, 4096, 32768),
@@ -50,11 +48,9 @@ def random_request(generator: np.random.Generator) -> Request:
 
 def ranking(request: Request, places: Places = ALL_TIMED) -> Ranking:
     problem, constraints = situation(request), constraints_of(request)
-    model, on, workload, stack = problem.model, problem.cluster, request.workload, stack_of(request.backend)
-    known = factors(None, on, stack)
-    pricing = Pricing(model=model, cluster=on, workload=workload, calibration=known, stack=stack or NATIVE)
     return rank(
-        pricing, space(model, on, workload, constraints), constraints=constraints, deck=load_cards(),
+        pricing_of(problem, None), space(problem.model, problem.cluster, request.workload, constraints), constraints=constraints,
+        deck=load_cards(),
         objective=request.objective, confidence=request.confidence, places=places,
     )  # fmt: skip
 
@@ -111,6 +107,39 @@ def in_small_parts(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
 def test_a_pruned_ranking_begins_like_the_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
     in_small_parts(monkeypatch, 1024)
     assert not differing_requests(3, seed=5)
+
+
+def test_a_pruned_ranking_on_two_stacks_begins_like_the_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer runs some candidates by FSDP and some by DeepSpeed, each priced by the runs of its own framework."""
+    in_small_parts(monkeypatch, 64)
+    workload = Workload(seq_len=2048, global_batch=64)
+    request = Request(model="8b", gpus="8xH100", workload=workload, backend="hf-trainer", allow=("reduce_dtype",))
+    found = ranking(request)
+    spreads = {float(spread) for spread in found.priced.memory_spread[found.order]}
+    assert len(spreads) == 2
+    assert same_ranking(request)
+
+
+def test_each_candidate_is_priced_as_if_its_stack_were_the_only_one() -> None:
+    request = Request(model="qwen3-30b-a3b", gpus="2x8xH100", workload=Workload(global_batch=64), backend="hf-trainer")
+    problem = situation(replace(request, allow=("reduce_dtype",)))
+    columns = ranking(problem.request).columns
+    pricing = pricing_of(problem, None)
+    [other] = pricing.others
+    found = pricing.priced(columns)
+    alone = (
+        replace(pricing, others=()).priced(columns),
+        replace(pricing, stack=other.stack, calibration=other.calibration, others=()).priced(columns),
+    )
+    by_other = mask(other.when, pricing.facts, columns)
+    assert 0 < by_other.sum() < columns.rows
+    for name in ("step_seconds", "peak_memory_bytes", "memory_spread", "communication_seconds", "host_memory_bytes_per_node"):
+        expected = np.where(by_other, getattr(alone[1], name), getattr(alone[0], name))
+        assert np.array_equal(getattr(found, name), expected, equal_nan=True), name
+    for name, part in found.first_stage.items():
+        assert np.array_equal(part, np.where(by_other, alone[1].first_stage[name], alone[0].first_stage[name])), name
+    row = int(np.flatnonzero(by_other)[-1])
+    assert found.estimate(row) == alone[1].estimate(row)
 
 
 @pytest.mark.full

@@ -40,14 +40,12 @@ def hugging_face_state(parameters):
             # end: not fsdp
     return state
     # end: moe
-    # if: not moe
-    names = {name: ".".join(HUGGING_FACE.get(word, word) for word in name.split(".")) for name in parameters}
-    # end: not moe
     # if: lora and not moe
+    names = {name: ".".join(HUGGING_FACE.get(word, word) for word in name.split(".")) for name in parameters}
     return {names[name]: parameter.detach() for name, parameter in parameters.items() if "lora_" not in name}
     # end: lora and not moe
     # if: not lora and not moe
-    return {names[name]: parameter.detach() for name, parameter in parameters.items()}
+    return {".".join(HUGGING_FACE.get(word, word) for word in name.split(".")): part.detach() for name, part in parameters.items()}
     # end: not lora and not moe
 
 

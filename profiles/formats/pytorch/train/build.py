@@ -86,7 +86,9 @@ def build(device):
         # end: moe
         # end: compiles_first
     # if: fsdp
+    # if: hsdp
     policy = MixedPrecisionPolicy(getattr(torch, PRECISION), getattr(torch, REDUCE_DTYPE))
+    # end: hsdp
     # if: hsdp and not cp
     fsdp = {"mesh": meshes["dp_replicate", "dp_shard"], "mp_policy": policy}
     # end: hsdp and not cp
@@ -94,10 +96,10 @@ def build(device):
     fsdp = {"mesh": meshes["dp_replicate", "shards"], "mp_policy": policy}
     # end: hsdp and cp
     # if: cp and not hsdp
-    fsdp = {"mesh": meshes["shards"], "mp_policy": policy}
+    fsdp = {"mesh": meshes["shards"], "mp_policy": MixedPrecisionPolicy(getattr(torch, PRECISION), getattr(torch, REDUCE_DTYPE))}
     # end: cp and not hsdp
     # if: not hsdp and not cp
-    fsdp = {"mesh": meshes["dp_shard"], "mp_policy": policy}
+    fsdp = {"mesh": meshes["dp_shard"], "mp_policy": MixedPrecisionPolicy(getattr(torch, PRECISION), getattr(torch, REDUCE_DTYPE))}
     # end: not hsdp and not cp
     # if: offload and cuda
     fsdp["offload_policy"] = CPUOffloadPolicy(pin_memory=PIN_MEMORY)

@@ -1,5 +1,3 @@
-from collections import Counter
-
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
@@ -40,7 +38,7 @@ MUST_SAVE = [  # operations whose outputs are saved; all others are recomputed (
 
 def selective():
     """Contexts that save the outputs of MUST_SAVE and of every second matmul."""
-    matmuls = Counter()
+    matmuls = {False: 0, True: 0}  # of the forward pass and of its recomputation
 
     def policy(context, operation, *args, **kwargs):
         matmuls[context.is_recompute] += operation in MATMULS

@@ -110,10 +110,9 @@ def train_step(model, optimizer, tokens, targets):
     norm = torch.nn.utils.get_total_norm(gradients)
     # end: not clip_grad_norm and not fsdp
     # if: pp
-    totals = torch.stack((total, norm.to(total.device) ** 2))
-    dist.all_reduce(totals)
-    loss, square = (totals * PP / dist.get_world_size()).tolist()  # sums over stages, means over the ranks of each
-    norm = math.sqrt(square)
+    totals = torch.stack((total, norm.to(total.device) ** 2)) * PP / dist.get_world_size()
+    dist.all_reduce(totals)  # sums over stages, means over the ranks of each
+    loss, norm = totals[0].item(), totals[1].sqrt().item()
     # end: pp
     # if: not pp
     dist.all_reduce(total)
