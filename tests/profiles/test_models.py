@@ -38,7 +38,7 @@ def test_a_bare_size_resolves_to_the_documented_preset_with_a_note():
 
 def test_every_size_and_alias_resolves_to_a_preset():
     names = yaml_file.load(catalog.profile_path("models", "names")).data
-    for name, preset in {**names["sizes"], **names["aliases"]}.items():
+    for name, preset in {**names["sizes"], **names["aliases"], **names["text_parts"]}.items():
         assert preset in presets()
         assert resolve_model(name).shape.name == preset
 
@@ -53,7 +53,7 @@ def test_every_preset_is_in_the_file_named_after_its_prefix():
 
 def test_normalized_model_names_are_unique():
     names = yaml_file.load(catalog.profile_path("models", "names")).data
-    spelled = [catalog.normalized_name(name) for name in (*presets(), *names["sizes"], *names["aliases"])]
+    spelled = [catalog.normalized_name(name) for name in (*presets(), *names["sizes"], *names["aliases"], *names["text_parts"])]
     assert len(spelled) == len(set(spelled))
 
 
