@@ -100,8 +100,17 @@ def parse(text: str, path: str = "<text>") -> Source:
     try:
         entries = {entry.name: entry for entry in _READERS[language](text, path)}
     except FileError as error:
-        raise _unrendered(text, error) or error from None
+        raise _unrendered(text, error) or _manifest(text, path) or error from None
     return Source(path=path, text=text, language=language, entries=entries)
+
+
+_MANIFEST = re.compile(r"^apiVersion:.*(?:\n.*)*?^kind:", re.MULTILINE)
+
+
+def _manifest(text: str, path: str) -> FileError | None:
+    """The error of a manifest of Kubernetes, whose several documents no reader of configurations takes; None of other text."""
+    law = "is a manifest of Kubernetes, which is not read; check the configuration or the start script that it holds"
+    return FileError(path, law) if _MANIFEST.search(text) else None
 
 
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}")

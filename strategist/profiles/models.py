@@ -8,6 +8,7 @@ from strategist.contract.model import ModelShape
 from strategist.errors import InputError
 from strategist.files import yaml_file
 from strategist.profiles import catalog, model_names
+from strategist.profiles.model_types import TEXT_PART_ONLY
 
 ACCEPTED = (
     "give a preset (strategist models list), a size such as 32b, a Hugging Face config.json or its folder, a Hub id (org/name), or"
@@ -88,7 +89,7 @@ def _preset(name: str) -> ResolvedModel | None:
         return ResolvedModel(shape=_load_preset(preset), note=note)
     if alias := model_names.find_hub_id(name) if "/" in name else catalog.find(name, names["aliases"]):
         if preset := names["text_parts"].get(alias):
-            note = f"only the text part of {name} is planned, which has the shape of the preset {preset}"
+            note = f"{TEXT_PART_ONLY} {name} is planned, which has the shape of the preset {preset}"
             return ResolvedModel(shape=_load_preset(preset), note=note)
         preset = names["aliases"][alias]
         return ResolvedModel(shape=_load_preset(preset), note=f"{name} has the shape of the preset {preset}")

@@ -306,7 +306,8 @@ CONFIGS = {
     "gpt-neox-20b": {**NEOX, **sizes(44, 6144, 64, 24576), "vocab_size": 50432},
     "phi-3-medium": {"model_type": "phi3", **sizes(40, 5120, 40, 17920), "num_key_value_heads": 10, "vocab_size": 32064},
     "phi-4-mini": {
-        "model_type": "phi3", **sizes(32, 3072, 24, 8192), "num_key_value_heads": 8, "vocab_size": 200064, "tie_word_embeddings": True,
+        "model_type": "phi3", **sizes(32, 3072, 24, 8192), "num_key_value_heads": 8, "vocab_size": 200064,
+        "tie_word_embeddings": True,
     },
     "phi-4": {"model_type": "phi3", **sizes(40, 5120, 40, 17920), "num_key_value_heads": 10, "vocab_size": 100352},
     "apertus-8b": {"model_type": "apertus", **sizes(32, 4096, 32, 21504), "num_key_value_heads": 8, "vocab_size": 131072},
