@@ -50,7 +50,7 @@ def resolve_model(name: str) -> ResolvedModel:
     if "/" in name and (cached := huggingface.cached_config(name)):
         return _read(huggingface.read(cached), name, f"{name} is read from {cached}")
     if found := _preset(name):
-        return found
+        return replace(found, shape=replace(found.shape, name=name)) if "/" in name else found
     if os.path.exists(path):
         return _read(huggingface.read(path))
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
