@@ -119,7 +119,7 @@ EFFECTS[IMAGE_ENCODER] = _effect(open=True)
 """Effects of entries, by name or pattern. Any other entry is UNKNOWN, or OPEN if its value is unresolved."""
 
 ASSUMED = {
-    **dict.fromkeys((*SEQUENCE, "sequence_len", "tokenizer.max_seq_len"), _effect(removes=("activations", "logits"))),
+    **dict.fromkeys((*SEQUENCE, "sequence_len", "tokenizer.max_seq_len"), _effect(removes=COMPUTED)),
     "vocab-size": OTHER_VOCABULARY,
 }
 """Effects of assumptions that the data or the tokenizer decide, by entry."""

@@ -322,7 +322,7 @@ def _flags(words: Sequence[shell.Word]) -> dict[str, Entry]:
             found |= _flags([shell.Word(text=inner, line=word.line) for inner in text.split()])
         elif text.split()[:1] and text.split()[0] in shell.UTILITIES:
             continue
-        elif assignment or "$(" in text or ("$" in text and not word.certain):
+        elif assignment or (text.startswith("$") and ("$(" in text or not word.certain)):  # other text is no flag
             name, value = (assignment[1], assignment[2]) if assignment else (text, text)
             found[name] = Entry(name=name, value=value, line=word.line)
     return found | {name: replace(found[name], value=shell.CONDITION % found[name].value) for name in decided}

@@ -30,7 +30,7 @@ COMMANDS = (
 """Starts of trainings: a pattern of the command, the system, and what can be read instead."""
 
 PROGRAMS = (
-    (r"\w*(?:ppo|grpo|dapo|rloo|gspo)\w*|train_rl", _REINFORCEMENT),
+    (r"\w*(?:ppo|grpo|dapo|rloo|gspo)\w*|train_rl|raft(?:_\w+)?", _REINFORCEMENT),
     (r"\w*text_generation\w*|generate_\w+|(?:\w+_)?inference(?:_\w+)?", _GENERATION),
     (r"convert(?:_\w+)?|\w+_convert(?:_\w+|er)?|hf2\w+|\w+2hf\w*|report_theoretical_memory",
      "it converts or inspects weights and trains nothing; check a training"),
@@ -47,6 +47,7 @@ CONFIGURATIONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("apiVersion", "kind"), "Kubernetes", "check the configuration or the start script that it holds"),
     (("nbformat", "cells"), "Jupyter", _AS_PLAN),
     (("actor_rollout_ref",), "verl", _REINFORCEMENT),
+    (("model.partial_pretrain", "data.train_batch_size"), "verl", _AS_PLAN),
     (("orchestrator",), "prime-rl", _REINFORCEMENT),
     (("deployment", "data.seq_len"), "prime-rl", _AS_PLAN),
     (("grpo", "policy"), "NeMo-RL", _REINFORCEMENT),

@@ -50,7 +50,8 @@ def resolve_model(name: str) -> ResolvedModel:
     if "/" in name and (cached := huggingface.cached_config(name)):
         return _read(huggingface.read(cached), name, f"{name} is read from {cached}")
     if found := _preset(name):
-        return replace(found, shape=replace(found.shape, name=name)) if "/" in name else found
+        named = "/" in name and name != hub_name(found.shape.name)  # exports name a preset's own id, and the given one of others
+        return replace(found, shape=replace(found.shape, name=name)) if named else found
     if os.path.exists(path):
         return _read(huggingface.read(path))
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):

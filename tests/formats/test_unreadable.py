@@ -69,6 +69,7 @@ TRAINING = "pretrain_gpt.py --num-layers 2 --micro-batch-size 1 --tensor-model-p
             "generates text and trains nothing",
         ),
         ("python tools/checkpoint/convert.py --model-type GPT --loader mcore", "converts or inspects weights and trains nothing"),
+        ("accelerate launch raft_align.py --per_device_train_batch_size 1", "reinforcement learning has no price"),
         ("torchrun train_rl.py --num-layers 2 --micro-batch-size 1", "reinforcement learning has no price"),
         ("python mason.py --gpus 8 -- python grpo_fast.py --per_device_train_batch_size 1", "reinforcement learning has no price"),
         ("accelerate launch grpo.py --per_device_train_batch_size 1", "reinforcement learning has no price"),
