@@ -104,7 +104,7 @@ def read(entries: Entries) -> ParsedConfig:
     model = entries.get("base_model")
     findings = (*sharded.findings, *_unsupported_findings(entries, str(workload["train"])))
     return ParsedConfig(
-        settings=settings, workload=workload, model=str(model) if model else None,
+        settings=settings, workload=workload, model=str(model) if model else None, model_entries=("base_model",),
         spare="" if sharded.spare in settings else sharded.spare,
         accumulation=accumulation or (None if "global_batch" in workload else 1),
         stack=sharded.stack, entry_names={**SETTING_ENTRIES, **sharded.entry_names}, findings=findings,

@@ -6,7 +6,7 @@ from strategist.errors import FileError
 from strategist.formats import native
 from strategist.formats.format import Format
 from strategist.formats.source import Source
-from strategist.formats.unreadable import unreadable
+from strategist.formats.unreadable import unread_script, unreadable
 from strategist.profiles import catalog
 from strategist.programs.backends import load_backend
 from strategist.rules.backend import Backend
@@ -53,7 +53,10 @@ def recognise(source: Source) -> Format:
     """
     if found := recognised(source):
         return found
-    raise FileError(source.path, f"is of no format that is known ({', '.join(readable_formats())}); name one with --format")
+    if error := unread_script(source):
+        raise error
+    law = f"is of no format that is known ({', '.join(readable_formats())})"
+    raise FileError(source.path, f"{law}; name one with --format, or give its model and settings to strategist plan")
 
 
 def recognised(source: Source) -> Format | None:

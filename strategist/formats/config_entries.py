@@ -11,6 +11,9 @@ Value = TypeVar("Value")
 UNSET_VALUES = (None, "auto", "None", "null", "")
 """Values with which a file leaves an entry to the program."""
 
+TRUE, FALSE = ("true", "yes", "on", "t", "y", "1"), ("false", "no", "off", "f", "n", "0")
+"""Words of a flag, as transformers' ``string_to_bool`` (hf_argparser.py) and YAML 1.1 read them."""
+
 OFF: tuple[Any, ...] = (None, False, "false", "False", 0, "0", "none", [])
 """Values of an entry that changes nothing."""
 
@@ -75,8 +78,9 @@ class Entries:
             FileError: the value is neither.
         """
         value = self._first_word(*names)
-        if isinstance(value, str) and value.lower() in ("true", "false"):
-            return value.lower() == "true"
+        word = str(value).lower() if isinstance(value, str | int) else ""
+        if word in (*TRUE, *FALSE):
+            return word in TRUE
         if value is not None and not isinstance(value, bool):
             raise self.source.error(self.present_name(*names), f"{self.present_name(*names)} is {value!r}: true or false is needed")
         return value

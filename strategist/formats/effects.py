@@ -109,16 +109,23 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
 LAUNCH_FILE = "accelerate launch --config_file"
 """Config file of a trainer's launcher, which can shard what the trainer's own file does not."""
 
+IMAGE_ENCODER = "image encoder"
+"""Part of a model that no shape describes: its weights and activations come on top of the text part's."""
+
 EFFECTS = {name: effect for effect, names in _GROUPS for name in names.split()}
 EFFECTS |= dict.fromkeys(HINTS, LESS_TRAINING)
 EFFECTS[LAUNCH_FILE] = _effect(removes=("parameters", *STATES))
+EFFECTS[IMAGE_ENCODER] = _effect(open=True)
 """Effects of entries, by name or pattern. Any other entry is UNKNOWN, or OPEN if its value is unresolved."""
 
 ASSUMED = {
-    **dict.fromkeys((*SEQUENCE, "sequence_len", "tokenizer.max_seq_len"), _effect(removes=("activations", "logits"))),
+    **dict.fromkeys((*SEQUENCE, "sequence_len", "tokenizer.max_seq_len"), _effect(removes=COMPUTED)),
     "vocab-size": OTHER_VOCABULARY,
 }
 """Effects of assumptions that the data or the tokenizer decide, by entry."""
+
+OF_SCRIPTS = dict.fromkeys(("use_liger", "use_liger_loss", "liger_kernel"), _effect(removes=COMPUTED))
+"""Effects of arguments that scripts of transformers' Trainer give to kernels themselves; the Trainer does not know their names."""
 
 UNPRICED, UNRESOLVED = ("FMT-002", "FMT-009"), "FMT-011"
 """Codes of findings on entries that have no price."""
@@ -131,6 +138,8 @@ def effect(found: Diagnostic) -> Effect:
     """Possible effect on memory of a finding's entry."""
     if found.code == "FMT-003":
         return ASSUMED.get(found.entry, NO_EFFECT)
+    if found.code == "FMT-001":
+        return OF_SCRIPTS.get(found.entry, NO_EFFECT)
     if found.code not in (*UNPRICED, UNRESOLVED) or found.entry in LAUNCHER:
         return NO_EFFECT
     other = RUNTIME_VALUE if found.code == UNRESOLVED else UNKNOWN_EFFECT

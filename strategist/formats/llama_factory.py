@@ -106,7 +106,8 @@ def read(entries: Entries) -> ParsedConfig:
         settings["reduce_dtype"] = "bf16" if halved else "fp32"
     model = entries.get("model_name_or_path")
     return ParsedConfig(
-        settings=settings, workload=workload, model=str(model) if model else None, spare=found.spare,
+        settings=settings, workload=workload, model=str(model) if model else None,
+        model_entries=("model_name_or_path",), spare=found.spare,
         accumulation=entries.integer("gradient_accumulation_steps") or 1,
         devices=found.devices, stack=found.stack, entry_names={**SETTING_ENTRIES, **found.entry_names},
         findings=(*found.findings, *_unsupported_findings(entries, str(workload["train"]))),

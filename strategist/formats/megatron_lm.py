@@ -89,8 +89,10 @@ UNPRICED_ENTRIES = {
 
 
 def recognises(source: Source) -> bool:
-    """Whether a source is Megatron-LM's, by flags that only Megatron-LM has."""
+    """Whether a source is Megatron-LM's, by flags that only Megatron-LM has, or by its program."""
     megatron_flags = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "use-mcore-models", "use-distributed-optimizer")
+    if source.language == "command" and "pretrain_gpt.py" in source.text and source.has("num-layers", "micro-batch-size"):
+        return True
     return source.language in ("command", "yaml") and any(source.has(name) for name in megatron_flags)
 
 

@@ -63,6 +63,14 @@ def _named_files(source: Source) -> Iterator[str]:
             yield from (text for text in texts if text.endswith((*CONFIGS, ".toml", ".py")) and not set(text) & set("$*?["))
 
 
+def _started_scripts(source: Source) -> Iterator[str]:
+    """Existing shell scripts that a script's commands start."""
+    for command in shell.commands(source.text):
+        if command.runs and command.words[0].text not in shell.UTILITIES:
+            texts = (word.text for word in command.words)
+            yield from (text for text in texts if text.endswith(".sh") and find_file(source.path, text))
+
+
 def named_entries(file: Source) -> tuple[Entry, ...]:
     """The entries of a file, each with the path of the file that it is in."""
     return tuple(replace(entry, path=entry.path or file.path) for entry in file.entries.values())
@@ -70,6 +78,9 @@ def named_entries(file: Source) -> tuple[Entry, ...]:
 
 def unread(source: Source) -> FileError | None:
     """The error of a script whose settings stand in a file that is not there, or in its program; None of another."""
+    if source.language == "command" and (scripts := list(dict.fromkeys(_started_scripts(source)))):
+        text = f"states no settings of a known format, and starts {', '.join(scripts)}"
+        return FileError(source.path, f"{text}; check that script, with the values that this one gives it")
     named = source.entries.get(CONFIG)
     if named is None and source.launch and source.launch.accelerate:
         config_file = source.launch.options.get("config_file")

@@ -17,7 +17,7 @@ SEQUENCE = (
     "seq_length", "sequence_length",
 )  # fmt: skip
 MODES, RANKS = ("finetuning_type", "train_mode", "train_type", "tuner_type", "sft_type"), ("lora_r", "lora_rank", "lora_dim")
-SWITCHES = ("use_peft", "use_lora", "lora_enable", "use_peft_lora")
+SWITCHES = ("use_peft", "use_lora", "lora_enable", "use_peft_lora", "low_rank_training")
 FOUR_BITS = ("load_in_4bit", "use_4bit_quantization", "q_lora", "use_qlora")
 BITS = ("bits", "quantization_bit", "load_in_kbits", "load_in_bits")
 WHOLE = ("lora_modules_to_save", "modules_to_save")

@@ -16,9 +16,11 @@ from strategist.contract.request import Request
 from strategist.contract.settings import SETTING_NAMES, value_of, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
+from strategist.formats.effects import IMAGE_ENCODER
 from strategist.formats.finding_codes import finding
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
+from strategist.profiles.model_types import TEXT_PART_ONLY
 from strategist.profiles.situation import Situation, situation
 
 OPEN_CODES = ("FMT-003", "FMT-011")
@@ -91,6 +93,7 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
     given_entries |= set(found.model_entries) if given.model else set()
     remaining = (item for item in found.findings if item.code not in OPEN_CODES or item.entry not in given_entries)
     findings = [*remaining, *_override_findings(source, found, given, known.cluster)]
+    findings += _image_findings(source, known)
     settings = {**found.settings, **given.settings}
     layout = _layout(settings, found, known.cluster)
     batches = _batches(stated.get("global_batch"), settings.get("micro_batch"), found.accumulation, layout)
@@ -140,6 +143,13 @@ def _override_findings(source: Source, found: ParsedConfig, given: GivenValues, 
     if found.devices is not None and found.devices != cluster.devices:
         message = f"devices are {found.devices} in the file and {cluster.devices} in the command: the command's number is used"
         yield finding("FMT-008", message, "correct one of the two", source, found.entry_names.get("devices", ""))
+
+
+def _image_findings(source: Source, known: Situation) -> Iterator[Diagnostic]:
+    """A finding on the image encoder of a model whose text part alone has a shape."""
+    if any(TEXT_PART_ONLY in note for note in known.notes):
+        text = f"the image encoder of {known.request.model} is not priced: its weights and images take memory and time as well"
+        yield finding("FMT-009", text, "leave room for it, and measure it", source, about=IMAGE_ENCODER)
 
 
 def _assumption_findings(source: Source, names: Iterable[str], candidate: Candidate, workload: Workload) -> Iterator[Diagnostic]:

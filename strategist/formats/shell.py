@@ -63,11 +63,15 @@ def commands(text: str) -> Iterator[Command]:
             yield Command(words=words, runs=False)
 
 
+_UNQUOTED = re.compile(r"(?:\$\((?:[^()]|\([^()]*\))*\)|\S)+")
+"""A word of unquoted text; the spaces of a command whose output is not known belong to it."""
+
+
 def _split(words: Sequence[Word]) -> Iterator[Word]:
     """The words of unquoted texts, each with its line."""
     for word in words:
         for offset, line in enumerate(word.text.split("\n")):
-            yield from (replace(word, text=text, line=word.line + offset) for text in line.split())
+            yield from (replace(word, text=text, line=word.line + offset) for text in _UNQUOTED.findall(line))
 
 
 _LAUNCHER = re.compile(r"(?:^|[\s/])(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate\s+launch|deepspeed)\s")

@@ -100,8 +100,17 @@ def parse(text: str, path: str = "<text>") -> Source:
     try:
         entries = {entry.name: entry for entry in _READERS[language](text, path)}
     except FileError as error:
-        raise _unrendered(text, error) or error from None
+        raise _unrendered(text, error) or _manifest(text, path) or error from None
     return Source(path=path, text=text, language=language, entries=entries)
+
+
+_MANIFEST = re.compile(r"^apiVersion:.*(?:\n.*)*?^kind:", re.MULTILINE)
+
+
+def _manifest(text: str, path: str) -> FileError | None:
+    """The error of a manifest of Kubernetes, whose several documents no reader of configurations takes; None of other text."""
+    law = "is a manifest of Kubernetes, which is not read; check the configuration or the start script that it holds"
+    return FileError(path, law) if _MANIFEST.search(text) else None
 
 
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}")
@@ -313,7 +322,7 @@ def _flags(words: Sequence[shell.Word]) -> dict[str, Entry]:
             found |= _flags([shell.Word(text=inner, line=word.line) for inner in text.split()])
         elif text.split()[:1] and text.split()[0] in shell.UTILITIES:
             continue
-        elif assignment or "$(" in text or ("$" in text and not word.certain):
+        elif assignment or (text.startswith("$") and ("$(" in text or not word.certain)):  # other text is no flag
             name, value = (assignment[1], assignment[2]) if assignment else (text, text)
             found[name] = Entry(name=name, value=value, line=word.line)
     return found | {name: replace(found[name], value=shell.CONDITION % found[name].value) for name in decided}

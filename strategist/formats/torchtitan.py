@@ -19,8 +19,9 @@ from strategist.formats.config_entries import Entries
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import Format
 from strategist.formats.parsed_config import ParsedConfig
+from strategist.formats.referenced_files import find_file
 from strategist.formats.source import Source
-from strategist.formats.torchtitan_entries import NOTE, normalized
+from strategist.formats.torchtitan_entries import CONFIG_FILES, NOTE, config_file, normalized
 from strategist.formats.torchtitan_export import write
 from strategist.formats.torchtitan_models import preset
 from strategist.formats.torchtitan_names import (
@@ -292,7 +293,9 @@ def _stack(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str, fl
 def _devices(entries: Entries) -> int | None:
     """Number of the launcher's processes; None if it is not stated."""
     processes, nodes = entries.get("nproc_per_node", "NGPU"), entries.get("nnodes")
-    entries.get("MODULE", "CONFIG", "CONFIG_FILE", "job.config_file")
+    entries.get("MODULE", "CONFIG")
+    if not config_file(entries.source.entries):
+        entries.get(*CONFIG_FILES)
     if not str(processes).isdigit():
         return None
     return int(processes) * (int(nodes) if str(nodes).isdigit() else 1)
@@ -304,6 +307,10 @@ def _unsupported_findings(entries: Entries) -> Iterator[Diagnostic]:
         value = entries.get(name)
         if value is not None and value not in usual:
             yield unsupported_entry(entries.source, name, effect)
+    if (file := config_file(entries.source.entries)) and not find_file(entries.source.path, file):
+        name = entries.present_name(*CONFIG_FILES)
+        text = f"{name} {file} is not found from the script's folder up: TorchTitan's defaults are assumed"
+        yield finding("FMT-011", text, "check the script where that file is", entries.source, name)
     option = entries.get(OPTION)
     if str(option or "2") not in ("1", "2", "op"):
         message = f"{OPTION} is {option}: layers in between are saved"

@@ -16,9 +16,15 @@ from typing import Any
 
 from strategist.errors import FileError
 from strategist.formats.python_config import UNKNOWN, Interpreter, Node, entry_points, plain, read_module
+from strategist.formats.referenced_files import find_file
 from strategist.formats.source import Entry, Source, load
 from strategist.formats.torchtitan_names import LAUNCHER
 from strategist.paths import data_dir
+
+CONFIG_FILES = ("job.config_file", "CONFIG_FILE")
+"""Flag, and variable of TorchTitan's start script, that name the configuration of 0.2."""
+
+_WORKING_FOLDER = re.compile(r"^\$(?:\(pwd\)|PWD|\{PWD\})/")
 
 POLICIES = {"SelectiveAC": "selective", "FullAC": "full", "MemoryBudgetAC": "memory-budget"}
 CHUNKED, CHUNKS = ("ChunkedLossWrapper", "ChunkedLossWrapperWithParamGrads"), 8
@@ -109,15 +115,21 @@ def _command(source: Source) -> Iterator[Entry]:
         line = source.text.count("\n", 0, match.start(1)) + 1
         entries["activation_checkpoint"] = Entry(name="activation_checkpoint", value=match[1].replace("_", "-"), line=line)
     module, config = (_command_word(entries, name) for name in ("module", "config"))
-    file = _command_word(entries, "job.config_file")
+    file = config_file(entries)
     base: dict[str, Entry] = {}
     if module and config:
         base = _registered(source, module, config)
-    elif file and os.path.isfile(path := Path(source.path).parent / file):
+    elif file and (path := find_file(source.path, file)):
         base = {name: replace(entry, line=None, column=None) for name, entry in normalized(load(path)).entries.items()}
     yield from (
         entry for entry in {**base, **entries}.values() if not LAUNCHER.fullmatch(entry.name) or entry.name in SCRIPT_VARIABLES
     )
+
+
+def config_file(entries: Mapping[str, Entry]) -> str:
+    """The configuration that a command of TorchTitan 0.2 names; empty if none is named, or it is known only at run time."""
+    named = _WORKING_FOLDER.sub("", next((str(entries[key].value) for key in CONFIG_FILES if key in entries), ""))
+    return "" if "$" in named else named.split(" ")[0]
 
 
 def _registered(source: Source, module: str, config: str) -> dict[str, Entry]:
@@ -131,7 +143,7 @@ def _registered(source: Source, module: str, config: str) -> dict[str, Entry]:
 
 def _command_word(entries: Mapping[str, Entry], name: str) -> str:
     """A word of a command line, or of a variable of TorchTitan's start script; empty if it is known only at run time."""
-    variable = {"module": "MODULE", "config": "CONFIG", "job.config_file": "CONFIG_FILE"}[name]
+    variable = {"module": "MODULE", "config": "CONFIG"}[name]
     value = next((str(entries[key].value) for key in (name, variable) if key in entries), "")
     return "" if "$" in value else value.split(" ")[0]
 

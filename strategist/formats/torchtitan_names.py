@@ -88,7 +88,8 @@ LAUNCHER = re.compile(r"[A-Z_]+|rdzv\w*|(local|log|master|max|node|redirects|rol
 """Flags of torchrun, and environment variables."""
 
 IGNORED_ENTRIES = (
-    *REMOVED, "activation_checkpoint.*", "checkpoint.*", "comm.*", "compile.*", "config", "dataloader.*", "debug.*", "dump_folder",
+    *REMOVED, "activation_checkpoint.*", "checkpoint.*", "comm.*", "compile.*", "config", "CONFIG_FILE", "dataloader.*", "debug.*",
+    "dump_folder",
     "experimental.custom_import", "fault_tolerance.*", "hf_assets_path", "job.*", "loss.*", "lr_scheduler.*", "memory_estimation.*",
     "metrics.*", "model.*", "module", "optimizer.*", "override.*", "parallelism.context_parallel_*",
     "parallelism.pipeline_parallel_*", "parallelism.spmd_backend", "profiler.*", "profiling.*", "quantize.*", "tokenizer.*",

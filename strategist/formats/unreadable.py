@@ -10,6 +10,7 @@ from strategist.formats.source import Source
 
 _AS_MEGATRON = "write its settings as flags of Megatron-LM's pretrain_gpt.py"
 _AS_DEEPSPEED = "check the DeepSpeed configuration of its ZeRO stage, with --train, --seq-len and --fix micro_batch=N"
+_AS_PLAN = "give its model and settings to strategist plan: --model, --gpus, --seq-len, --train, --fix micro_batch=N"
 _REINFORCEMENT = (
     "reinforcement learning has no price: it also generates answers and scores them; check a supervised training instead"
 )
@@ -23,13 +24,13 @@ COMMANDS = (
     (r"(?:verl|recipe)\.[\w.]*(?:ppo|grpo|dapo|async_main)\w*", "verl", _REINFORCEMENT),
     (r"verl\.trainer\.main_generation\w*", "verl", _GENERATION),
     (r"openrlhf\.cli\.\w+", "OpenRLHF", _AS_DEEPSPEED),
-    (r"verl\.trainer\.\w+", "verl", "give --model and its settings to strategist plan"),
+    (r"verl\.trainer\.\w+", "verl", _AS_PLAN),
     (r"nemo[ \t]+llm|\S*megatron_gpt_(?:pretraining|finetuning)\.py", "NVIDIA NeMo", _AS_MEGATRON),
 )
 """Starts of trainings: a pattern of the command, the system, and what can be read instead."""
 
 PROGRAMS = (
-    (r"\w*(?:ppo|grpo|dapo|rloo|gspo)\w*|train_rl", _REINFORCEMENT),
+    (r"\w*(?:ppo|grpo|dapo|rloo|gspo)\w*|train_rl|raft(?:_\w+)?", _REINFORCEMENT),
     (r"\w*text_generation\w*|generate_\w+|(?:\w+_)?inference(?:_\w+)?", _GENERATION),
     (r"convert(?:_\w+)?|\w+_convert(?:_\w+|er)?|hf2\w+|\w+2hf\w*|report_theoretical_memory",
      "it converts or inspects weights and trains nothing; check a training"),
@@ -37,9 +38,44 @@ PROGRAMS = (
 )  # fmt: skip
 """Programs in Python, by a pattern of their names without suffix, and what is said of them instead of a verdict."""
 
+NEMO = "NVIDIA NeMo or Megatron-Bridge"
 DEGREES = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
 SECTIONS = ("model", "model.model_config", "strategy", "trainer.strategy")
 """Sections of NeMo's and Megatron-Bridge's YAML that hold degrees."""
+
+CONFIGURATIONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("apiVersion", "kind"), "Kubernetes", "check the configuration or the start script that it holds"),
+    (("nbformat", "cells"), "Jupyter", _AS_PLAN),
+    (("actor_rollout_ref",), "verl", _REINFORCEMENT),
+    (("model.partial_pretrain", "data.train_batch_size"), "verl", _AS_PLAN),
+    (("orchestrator",), "prime-rl", _REINFORCEMENT),
+    (("deployment", "data.seq_len"), "prime-rl", _AS_PLAN),
+    (("grpo", "policy"), "NeMo-RL", _REINFORCEMENT),
+    (("policy.train_global_batch_size",), "NeMo-RL", _AS_PLAN),
+    (("step_scheduler.local_batch_size",), "NeMo AutoModel", _AS_PLAN),
+    (("pipe_parallel_size",), "GPT-NeoX", _AS_MEGATRON),
+    (("pipe-parallel-size",), "GPT-NeoX", _AS_MEGATRON),
+    *(((f"{section}.{name}",), NEMO, _AS_MEGATRON) for section in SECTIONS for name in DEGREES),
+    (("data.train_path", "train.micro_batch_size"), "VeOmni", _AS_PLAN),
+    (("train.micro_batch_size", "train.global_batch_size", "eval"), "LitGPT", _AS_PLAN),
+    (("train_loader", "max_seq_len"), "LLM Foundry", _AS_PLAN),
+    (("train_loader", "variables.max_seq_len"), "LLM Foundry", _AS_PLAN),
+    (("device_train_microbatch_size", "model.d_model"), "OLMo", _AS_PLAN),
+    (("model.model_name", "training.per_device_train_batch_size"), "Oumi", _AS_PLAN),
+    (("model.model_name", "training.trainer_type"), "Oumi", _AS_PLAN),
+    (("per_device_batch_size", "max_target_length"), "MaxText", _AS_PLAN),
+    (("model_id_or_path", "seq_len", "batch_size"), "mistral-finetune", _AS_PLAN),
+    (("teacher", "training_args.per_device_train_batch_size"), "DistillKit", _AS_PLAN),
+)  # fmt: skip
+"""Configurations by names that they hold together: the system, and what can be done instead. The first match counts."""
+
+SCRIPTS = (
+    (r"\bFast(?:Language|Vision)?Model\.from_pretrained\(", "Unsloth", _AS_PLAN),
+    (r"\b(?:TrainingArguments|Seq2SeqTrainingArguments|SFTConfig)\(", "transformers' Trainer in Python",
+     "write its arguments as YAML, and check that with --format hf-trainer"),
+    (r"\bFabric\(", "Lightning Fabric", _AS_PLAN),
+)  # fmt: skip
+"""Programs in Python by a pattern of their text: the system, and what can be done instead."""
 
 
 def unreadable(source: Source) -> None:
@@ -53,13 +89,18 @@ def unreadable(source: Source) -> None:
             if found := re.search(rf"^[^#\n]*?(?<![\w-])({pattern})(?![\w-])", source.text, re.MULTILINE):
                 raise FileError(source.path, f"is a command of {system}, which is not read ({found[1]}); {instead}")
         _check_programs(source)
-    if source.language == "yaml" and source.has("actor_rollout_ref"):
-        raise FileError(source.path, f"is a configuration of verl, which is not read; {_REINFORCEMENT}")
-    if source.language == "yaml" and source.has("pipe_parallel_size"):
-        raise FileError(source.path, f"is a configuration of GPT-NeoX, which is not read; {_AS_MEGATRON}")
-    if source.language == "yaml" and any(source.has(f"{section}.{name}") for section in SECTIONS for name in DEGREES):
-        law = "is a configuration of NVIDIA NeMo or Megatron-Bridge, which is not read"
-        raise FileError(source.path, f"{law}; {_AS_MEGATRON}")
+    if source.language in ("yaml", "json", "toml"):
+        for names, system, instead in CONFIGURATIONS:
+            if source.has(*names):
+                raise FileError(source.path, f"is a configuration of {system}, which is not read; {instead}")
+
+
+def unread_script(source: Source) -> FileError | None:
+    """The error of a program in Python that no format matches, if its system is known."""
+    for pattern, system, instead in SCRIPTS:
+        if source.language == "python" and re.search(pattern, source.text):
+            return FileError(source.path, f"is a training script of {system}, which is not read; {instead}")
+    return None
 
 
 def _check_programs(source: Source) -> None:

@@ -86,7 +86,8 @@ def from_hub(hub_id: str) -> tuple[ModelShape, str]:
         with urlopen(url, timeout=HUB_TIMEOUT_SECONDS) as response:
             text = response.read(MAX_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:  # refused, unknown host, timeout, an HTTP status, no text
-        raise _unreachable(hub_id, f"{url}: {str(error).partition(chr(10))[0]}") from None
+        reason = str(error).partition(chr(10))[0].removeprefix("<urlopen error ").removesuffix(">")
+        raise _unreachable(hub_id, f"{url}: {reason}") from None
     return _shape(url, text, hub_id)
 
 

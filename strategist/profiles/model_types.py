@@ -19,6 +19,9 @@ YAML = "describe the shape in a YAML file with the fields of ModelShape and pass
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
 """Keys under which models of several parts have the configuration of their text part."""
 
+TEXT_PART_ONLY = "only the text part of"
+"""Beginning of the note on a model with images."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelType:
@@ -105,7 +108,7 @@ def shape_of(path: object, data: Mapping[str, Any], name: str) -> tuple[ModelSha
         shape = ModelShape(name=name, **_fields(config))
     except InputError as error:
         raise FileError(path, f"{error.value}: {error.law}; correct it") from None
-    notes = [f"only the text part of this {data.get('model_type')} is planned"] if part or "vision_config" in data else []
+    notes = [f"{TEXT_PART_ONLY} this {data.get('model_type')} is planned"] if part or "vision_config" in data else []
     if assumed := ", ".join(f"{key} {config.absent[key]}" for key in SIZES if key in config.absent):
         notes.append(f"{assumed} by default of {config.model_type.name} in transformers")
     return shape, f"{path}: {'; '.join(notes)}" if notes else ""

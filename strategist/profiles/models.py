@@ -1,14 +1,14 @@
 """Models by name: presets, sizes, Hugging Face configurations and shape files, all as a ModelShape."""
 
 import os
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from strategist.contract.model import ModelShape
 from strategist.errors import InputError
 from strategist.files import yaml_file
-from strategist.profiles import catalog
+from strategist.profiles import catalog, model_names
+from strategist.profiles.model_types import TEXT_PART_ONLY
 
 ACCEPTED = (
     "give a preset (strategist models list), a size such as 32b, a Hugging Face config.json or its folder, a Hub id (org/name), or"
@@ -50,16 +50,17 @@ def resolve_model(name: str) -> ResolvedModel:
     if "/" in name and (cached := huggingface.cached_config(name)):
         return _read(huggingface.read(cached), name, f"{name} is read from {cached}")
     if found := _preset(name):
-        return found
+        named = "/" in name and name != hub_name(found.shape.name)  # exports name a preset's own id, and the given one of others
+        return replace(found, shape=replace(found.shape, name=name)) if named else found
     if os.path.exists(path):
         return _read(huggingface.read(path))
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         try:
             return _read(huggingface.from_hub(name), name, f"{name} is read from its config.json on the Hugging Face Hub")
         except InputError as error:
-            raise InputError(error.value, error.law, f"{_same_named_preset(name)}{error.do}") from None
+            raise InputError(error.value, error.law, f"{_hint(name)}{error.do}") from None
     if "/" in name:
-        raise InputError(f"--model {name}", "there is no such file or folder", ACCEPTED)
+        raise InputError(f"--model {name}", "there is no such file or folder", f"{_hint(name)}{ACCEPTED}")
     raise catalog.unknown(f"--model {name}", "is not a known model", name, _all_names(), ACCEPTED)
 
 
@@ -77,18 +78,20 @@ def find_preset(name: str) -> ModelShape | None:
 
 def hub_name(name: str) -> str:
     """The Hub id of a preset; the preset's own name without one."""
-    aliases = catalog.shipped("models", "names").mapping_with_keys(("sizes", "aliases"))["aliases"]
-    return next((alias for alias, preset in aliases.items() if preset == name and "/" in alias), name)
+    return next((hub_id for hub_id, preset in model_names.hub_presets().items() if preset == name), name)
 
 
 def _preset(name: str) -> ResolvedModel | None:
     """The preset of that size, alias or name; None without one."""
-    names = catalog.shipped("models", "names").mapping_with_keys(("sizes", "aliases"))
+    names = model_names.table()
     if size := catalog.find(name, names["sizes"]):
         preset = names["sizes"][size]
         note = f"{name} is resolved to {preset}; name another preset or a config.json to change it"
         return ResolvedModel(shape=_load_preset(preset), note=note)
-    if alias := catalog.find(name, names["aliases"]):
+    if alias := model_names.find_hub_id(name) if "/" in name else catalog.find(name, names["aliases"]):
+        if preset := names["text_parts"].get(alias):
+            note = f"{TEXT_PART_ONLY} {name} is planned, which has the shape of the preset {preset}"
+            return ResolvedModel(shape=_load_preset(preset), note=note)
         preset = names["aliases"][alias]
         return ResolvedModel(shape=_load_preset(preset), note=f"{name} has the shape of the preset {preset}")
     for stem in _stems_for(name):
@@ -97,19 +100,10 @@ def _preset(name: str) -> ResolvedModel | None:
     return None
 
 
-_TUNED_SUFFIX = re.compile(r"([-_](instruct|chat|it|hf|base|v[0-9.]+))+$", re.IGNORECASE)
-
-
-def _same_named_preset(hub_id: str) -> str:
-    """``did you mean llama3-8b? Else `` of a copy or a tuned version of a preset's model, by its name; else nothing."""
-    aliases = catalog.shipped("models", "names").data["aliases"]
-    presets_by_name = {
-        **{alias.rpartition("/")[2]: preset for alias, preset in aliases.items()},
-        **{name: name for name in presets()},
-    }
-    model_name = hub_id.rpartition("/")[2]
-    found = catalog.find(model_name, presets_by_name) or catalog.find(_TUNED_SUFFIX.sub("", model_name), presets_by_name)
-    return f"did you mean {presets_by_name[found]}? Else " if found else ""
+def _hint(name: str) -> str:
+    """``did you mean llama3-8b? Else `` of a model whose name resembles a preset's; else nothing."""
+    found = model_names.similar_preset(name.rstrip("/").rpartition("/")[2])
+    return f"did you mean {found}? Else " if found else ""
 
 
 def _stems_for(name: str) -> list[str]:
@@ -142,5 +136,5 @@ def _shape_file(path: Path) -> ModelShape:
 
 
 def _all_names() -> tuple[str, ...]:
-    names = catalog.shipped("models", "names").data
+    names = model_names.table()
     return (*presets(), *names["sizes"], *(alias for alias in names["aliases"] if "/" not in alias))

@@ -169,3 +169,8 @@ def test_axolotl_reads_exported_plans_correctly(tmp_path: Path) -> None:
             assert (result["dp_shard_size"], result["dp_replicate_size"]) == (layout.dp_shard, layout.dp_replicate)
             assert result["fsdp_config"]["reshard_after_forward"] is knobs.reshard_after_forward
             assert result["fsdp_config"]["offload_params"] is (knobs.offload == "all")
+
+
+def test_a_base_model_that_a_variable_hides_is_known_at_run_time_only() -> None:
+    found = read(FULL.replace("Qwen/Qwen2.5-7B", "$MODELS/qwen"))
+    assert (found.model, found.model_entries, found.unresolved) == (None, ("base_model",), ("base_model",))

@@ -35,6 +35,8 @@ def test_auto_and_null_count_as_unset(entries: Entries) -> None:
 
 def test_booleans_and_choices_are_read(entries: Entries) -> None:
     assert (entries.flag("d"), entries.flag("e"), entries.flag("nothing")) == (True, False, None)
+    words = Entries(parse("a: 1\nb: 'no'\nc: yes\nd: 0", "x.yaml"))
+    assert [words.flag(name) for name in "abcd"] == [True, False, True, False]
     assert entries.choice({"word": 1}, "g.h") == 1
 
 

@@ -9,7 +9,7 @@ from contract.samples import PLAN
 from formats.names import NAMES, listed
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.estimate import MemoryParts
-from strategist.formats.effects import EFFECTS, LAUNCH_FILE, bounds, effect
+from strategist.formats.effects import EFFECTS, IMAGE_ENCODER, LAUNCH_FILE, OF_SCRIPTS, bounds, effect
 from strategist.formats.script_arguments import MODES, RANKS, SWITCHES
 
 MEMORY = MemoryParts(
@@ -55,13 +55,30 @@ def test_an_unknown_value_has_no_lower_bound() -> None:
     assert effect(finding("x", "FMT-001")) == effect(finding("x", "FMT-003"))  # the framework acts on neither of them
 
 
+def test_kernels_that_a_script_switches_on_itself_can_save_activations() -> None:
+    for name in OF_SCRIPTS:
+        assert bounds(PRICED, [finding(name, "FMT-001")]).min_bytes == 380
+
+
+def test_an_image_encoder_has_no_upper_bound() -> None:
+    known = bounds(PRICED, [finding(IMAGE_ENCODER, "FMT-009")])
+    assert (known.min_bytes, known.open) == (750, (f"{IMAGE_ENCODER}: something",))
+
+
 def test_offload_to_disk_can_free_host_memory() -> None:
     known = bounds(PRICED, [finding("zero_optimization.offload_optimizer.device")])
     assert (known.min_bytes, known.host_min_bytes) == (750, 0)
 
 
 def test_each_entry_with_an_effect_is_a_known_name() -> None:
-    known = [LAUNCH_FILE, *MODES, *SWITCHES, *RANKS, *(name for file in NAMES.glob("*.txt") for name in listed(file.stem))]
+    known = [
+        LAUNCH_FILE,
+        IMAGE_ENCODER,
+        *MODES,
+        *SWITCHES,
+        *RANKS,
+        *(name for file in NAMES.glob("*.txt") for name in listed(file.stem)),
+    ]
     patterns = [name for name in EFFECTS if "*" in name]
     assert all(any(fnmatchcase(name, pattern) for name in known) for pattern in patterns)
     unknown = [entry for entry in EFFECTS if entry not in patterns and not any(fnmatchcase(entry, name) for name in known)]

@@ -311,3 +311,14 @@ def test_the_old_recompute_flag_and_deepspeed_flags_are_reported(tmp_path: Path)
     told = {item.entry: item.code for item in found.findings}
     assert (told["checkpoint-activations"], told["deepspeed_config.zero_stage"]) == ("FMT-001", "FMT-002")
     assert "wait" not in told
+
+
+def test_a_command_of_pretrain_gpt_is_recognised_without_parallel_flags() -> None:
+    found = read("torchrun pretrain_gpt.py --num-layers 6 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 64 --bf16")
+    assert found.settings["micro_batch"] == 64
+
+
+def test_a_word_that_begins_with_text_holds_no_further_arguments() -> None:
+    words = "torchrun pretrain_gpt.py $(hosts) root@$(host) --tensor-model-parallel-size 2 --micro-batch-size 1"
+    entries = [item.entry for item in read(words).findings if item.code == "FMT-011"]
+    assert entries == ["$(hosts)"]

@@ -59,3 +59,10 @@ def test_a_missing_config_file_with_flags_is_a_finding(tmp_path: Path) -> None:
     parsed = parse_script(tmp_path, "torchrun sft.py --config none.yaml --per_device_train_batch_size 4\n")
     messages = [item.message for item in parsed.findings if item.code == "FMT-011"]
     assert messages == ["config none.yaml is not found from the script's folder up: the program's defaults are assumed"]
+
+
+def test_a_script_that_starts_another_script_names_it(tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("torchrun train.py --per_device_train_batch_size 1\n", encoding="utf-8")
+    (tmp_path / "submit.sh").write_text("#SBATCH --nodes=2\nsrun train.sh\n", encoding="utf-8")
+    with pytest.raises(FileError, match=r"starts train\.sh; check that script"):
+        read(tmp_path / "submit.sh")

@@ -39,6 +39,8 @@ def entries(review: Review, code: str) -> list[str]:
         ("--lora_rank 8 --load_in_kbits 16 --block_size 512", ("lora", 8, 512)),
         ("--train_mode qlora --lora_rank 8 --max_seq_length 512", ("qlora", 8, 512)),
         ("--lora_dim 128 --max_seq_len 512", ("lora", 128, 512)),
+        ("--low_rank_training True --model_max_length 512", ("lora", 16, 512)),
+        ("--use_qlora 1 --use_lora 1 --block_size 512", ("qlora", 16, 512)),
         ("--use_peft False --lora_r 8 --max_length 512", ("full", 0, 512)),
     ],
 )

@@ -115,3 +115,9 @@ def test_a_missing_model_is_an_error() -> None:
     unresolved = ParsedConfig(model_entries=("num-layers", "hidden-size"), unresolved=("num-layers", "seq-length"))
     with pytest.raises(InputError, match="the file states it by num-layers, whose values are known only"):
         completed(unresolved, model=None)
+
+
+def test_a_model_with_images_gets_a_finding_on_its_image_encoder() -> None:
+    found = completed(ParsedConfig(settings={}, spare="dp_shard"), model="Qwen/Qwen2.5-VL-7B-Instruct")
+    assert [item.entry for item in found.findings if item.code == "FMT-009"] == ["image encoder"]
+    assert "FMT-009" not in codes(completed(ParsedConfig(settings={}, spare="dp_shard"), model="Qwen/Qwen2.5-7B-Instruct"))

@@ -68,6 +68,10 @@ def test_values_known_only_at_run_time_keep_their_dollar_sign(text: str) -> None
     assert run_words(text)
 
 
+def test_the_output_of_a_command_with_spaces_is_one_word() -> None:
+    assert run_words('A=$(date +"%F %T")\nN=run_${A}_1\nrun --name $N --x 1')[1:] == ['run_$(date +"%F %T")_1', "--x", "1"]
+
+
 def test_words_added_by_a_condition_are_uncertain() -> None:
     [words] = [item.words for item in commands('A=(--a 1)\nif [ $Y ]; then A+=(--b 2); fi\nrun "${A[@]}" --c')]
     assert {word.text: word.certain for word in words[1:]} == {"--a": True, "1": True, "--b": False, "2": False, "--c": True}

@@ -456,3 +456,18 @@ def test_a_plan_and_the_export_of_it_have_one_price(tmp_path: Path) -> None:
     assert old is not None
     assert new.estimate == plan.estimate
     assert old.estimate.memory.logits > 2 * new.estimate.memory.logits
+
+
+@pytest.mark.parametrize("named", ["8b.toml", "$(pwd)/8b.toml", "$PWD/8b.toml"])
+def test_the_configuration_that_a_command_names_is_read(tmp_path: Path, named: str) -> None:
+    (tmp_path / "8b.toml").write_text('[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 1024\n')
+    (tmp_path / "run.sh").write_text(f"torchrun -m torchtitan.train --job.config_file {named} --training.local_batch_size 2\n")
+    _, _, found = read(tmp_path / "run.sh")
+    assert (found.model, found.workload["seq_len"], found.settings["micro_batch"]) == ("llama3-8b", 1024, 2)
+    assert not [item for item in found.findings if item.code == "FMT-011"]
+
+
+def test_a_missing_configuration_of_a_command_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("torchrun -m torchtitan.train --job.config_file gone.toml --training.local_batch_size 2\n")
+    _, _, found = read(tmp_path / "run.sh")
+    assert [item.entry for item in found.findings if item.code == "FMT-011"] == ["job.config_file"]

@@ -31,6 +31,20 @@ from strategist.formats.source import parse
         ("actor_rollout_ref: {actor: {strategy: fsdp}}", "x.yaml", "verl .*reinforcement learning"),
         ("python3 -m verl.trainer.main_generation --x 1", "x.sh", "verl .*generates text"),
         ("{pipe_parallel_size: 1, num_layers: 24}", "x.yml", "GPT-NeoX .*pretrain_gpt"),
+        ("pipe-parallel-size: 1", "x.yml", "GPT-NeoX .*pretrain_gpt"),
+        ("train: {micro_batch_size: 1, global_batch_size: 8}\neval: {interval: 9}", "x.yaml", "LitGPT .*strategist plan"),
+        ("data: {train_path: x}\ntrain: {micro_batch_size: 1, global_batch_size: 8}", "x.yaml", "VeOmni .*strategist plan"),
+        ("max_seq_len: 2048\ntrain_loader: {name: text}", "x.yaml", "LLM Foundry .*strategist plan"),
+        ("device_train_microbatch_size: 2\nmodel: {d_model: 2048}", "x.yaml", "OLMo .*strategist plan"),
+        ("model: {model_name: m}\ntraining: {per_device_train_batch_size: 2}", "x.yaml", "Oumi .*strategist plan"),
+        ("per_device_batch_size: 4\nmax_target_length: 8192", "x.yml", "MaxText .*strategist plan"),
+        ("step_scheduler: {local_batch_size: 4}\nmodel: {x: 1}", "x.yaml", "NeMo AutoModel .*strategist plan"),
+        ("grpo: {num_prompts_per_step: 8}\npolicy: {train_global_batch_size: 64}", "x.yaml", "NeMo-RL .*reinforcement learning"),
+        ("policy: {train_global_batch_size: 64}", "x.yaml", "NeMo-RL .*strategist plan"),
+        ("[orchestrator]\nbatch_size = 512\n[trainer.model]\nep = 8", "x.toml", "prime-rl .*reinforcement learning"),
+        ('{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "x.ipynb", "Jupyter .*strategist plan"),
+        ("model = FastLanguageModel.from_pretrained('m')\nargs = SFTConfig(max_length=1)", "x.py", "Unsloth .*strategist plan"),
+        ("from trl import SFTConfig\nargs = SFTConfig(max_length=1)", "x.py", "in Python .*as YAML"),
         (
             "trainer: {devices: 8}\nmodel: {tensor_model_parallel_size: 2, micro_batch_size: 1}",
             "x.yaml",
@@ -55,6 +69,7 @@ TRAINING = "pretrain_gpt.py --num-layers 2 --micro-batch-size 1 --tensor-model-p
             "generates text and trains nothing",
         ),
         ("python tools/checkpoint/convert.py --model-type GPT --loader mcore", "converts or inspects weights and trains nothing"),
+        ("accelerate launch raft_align.py --per_device_train_batch_size 1", "reinforcement learning has no price"),
         ("torchrun train_rl.py --num-layers 2 --micro-batch-size 1", "reinforcement learning has no price"),
         ("python mason.py --gpus 8 -- python grpo_fast.py --per_device_train_batch_size 1", "reinforcement learning has no price"),
         ("accelerate launch grpo.py --per_device_train_batch_size 1", "reinforcement learning has no price"),
@@ -72,3 +87,8 @@ def test_programs_that_do_not_train_or_have_no_price_get_no_verdict(text: str, w
         return
     with pytest.raises(FileError, match=words):
         recognise(source)
+
+
+def test_a_manifest_of_several_documents_is_named() -> None:
+    with pytest.raises(FileError, match="manifest of Kubernetes"):
+        parse("apiVersion: v1\nkind: ConfigMap\n---\napiVersion: v1\nkind: Pod\n", "x.yaml")

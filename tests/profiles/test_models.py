@@ -7,7 +7,7 @@ import pytest
 from strategist.errors import FileError, InputError, StrategistError
 from strategist.files import yaml_file
 from strategist.profiles import catalog
-from strategist.profiles.models import presets, resolve_model
+from strategist.profiles.models import hub_name, presets, resolve_model
 
 SHAPE = "layers: 2\nhidden_size: 64\nheads: 4\nkv_heads: 2\nhead_size: 16\nffn_size: 128\nvocab_size: 100\n"
 
@@ -38,9 +38,9 @@ def test_a_bare_size_resolves_to_the_documented_preset_with_a_note():
 
 def test_every_size_and_alias_resolves_to_a_preset():
     names = yaml_file.load(catalog.profile_path("models", "names")).data
-    for name, preset in {**names["sizes"], **names["aliases"]}.items():
+    for name, preset in {**names["sizes"], **names["aliases"], **names["text_parts"]}.items():
         assert preset in presets()
-        assert resolve_model(name).shape.name == preset
+        assert resolve_model(name).shape.name == (name if "/" in name and name != hub_name(preset) else preset)
 
 
 def test_every_preset_is_in_the_file_named_after_its_prefix():
@@ -53,7 +53,7 @@ def test_every_preset_is_in_the_file_named_after_its_prefix():
 
 def test_normalized_model_names_are_unique():
     names = yaml_file.load(catalog.profile_path("models", "names")).data
-    spelled = [catalog.normalized_name(name) for name in (*presets(), *names["sizes"], *names["aliases"])]
+    spelled = [catalog.normalized_name(name) for name in (*presets(), *names["sizes"], *names["aliases"], *names["text_parts"])]
     assert len(spelled) == len(set(spelled))
 
 
@@ -78,7 +78,7 @@ def test_a_name_without_similar_ones_gets_the_accepted_forms():
 def test_the_hub_id_of_a_preset_needs_no_network(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     resolved = resolve_model("Qwen/Qwen2.5-32B")
-    assert resolved.shape.name == "qwen2.5-32b"
+    assert resolved.shape == resolve_model("qwen2.5-32b").shape
     assert "preset qwen2.5-32b" in resolved.note
 
 

@@ -72,6 +72,8 @@ PUBLISHED = {
     "codellama-34b": (33_743_970_304, None),
     "codellama-70b": (68_976_910_336, None),
     "deepseek-7b": (6_910_365_696, None),
+    "deepseek-r1-distill-qwen-1.5b": (1_777_088_000, None),
+    "mistral-7b-v0.3": (7_248_023_552, None),
     "mistral-nemo-12b": (12_247_782_400, None),
     "mistral-small-24b": (23_572_403_200, None),
     "mistral-large-123b": (122_610_069_504, None),
@@ -86,6 +88,7 @@ PUBLISHED = {
     "gpt-neox-20b": (20_554_567_680, None),
     "phi-3-medium": (13_960_238_080, None),
     "phi-4": (14_659_507_200, None),
+    "phi-4-mini": (3_836_021_760, None),
     "apertus-8b": (8_053_338_176, None),
     "baichuan2-7b": (7_505_973_248, None),
     "baichuan2-13b": (13_896_668_160, None),
@@ -99,6 +102,11 @@ PUBLISHED = {
     "falcon-180b": (179_522_565_120, None),
     "gemma-2-2b": (2_614_341_888, None),
     "gemma-2-27b": (27_227_128_320, None),
+    "gemma-3-1b": (999_885_952, None),
+    # Without the image encoder of 416,866,032 and the projection of its 1,152 features, which the files of the three hold as well.
+    "gemma-3-4b": (4_300_079_472 - 416_866_032 - 1_152 * (2_560 + 1), None),
+    "gemma-3-12b": (12_187_325_040 - 416_866_032 - 1_152 * (3_840 + 1), None),
+    "gemma-3-27b": (27_432_406_640 - 416_866_032 - 1_152 * (5_376 + 1), None),
     "glm-4-9b": (9_399_951_360, None),
     "glm-4.5-air": (106_852_251_264, 12),
     "gpt-j-6b": (6_050_882_784, None),
@@ -167,6 +175,7 @@ GPT_OSS = {
 }  # fmt: skip
 
 GEMMA2 = {"model_type": "gemma2", "head_dim": 256, "vocab_size": 256000}
+GEMMA3 = {"model_type": "gemma3_text", "head_dim": 256, "vocab_size": 262208, "sliding_window": 1024}
 OLMO2 = {"model_type": "olmo2", "vocab_size": 100352}
 OPT = {"model_type": "opt", "vocab_size": 50272, "max_position_embeddings": 2048, "enable_bias": True}
 STARCODER2 = {"model_type": "starcoder2", "vocab_size": 49152, "use_bias": True}
@@ -281,6 +290,8 @@ CONFIGS = {
     "codellama-34b": {**CODE, **sizes(48, 8192, 64, 22016), "vocab_size": 32000},
     "codellama-70b": {**CODE, **sizes(80, 8192, 64, 28672)},
     "deepseek-7b": {**LLAMA, **sizes(30, 4096, 32, 11008), "num_key_value_heads": 32, "vocab_size": 102400},
+    "deepseek-r1-distill-qwen-1.5b": {**QWEN25_SMALL, **sizes(28, 1536, 12, 8960), "tie_word_embeddings": False},
+    "mistral-7b-v0.3": {**MISTRAL, **sizes(32, 4096, 32, 14336), "vocab_size": 32768},
     "mistral-nemo-12b": {**MISTRAL, **sizes(40, 5120, 32, 14336)},
     "mistral-small-24b": {**MISTRAL, **sizes(40, 5120, 32, 32768)},
     "mistral-large-123b": {**MISTRAL, **sizes(88, 12288, 96, 28672), "vocab_size": 32768},
@@ -294,6 +305,10 @@ CONFIGS = {
     "qwen1.5-110b": {**QWEN15, **sizes(80, 8192, 64, 49152), "num_key_value_heads": 8, "vocab_size": 152064},
     "gpt-neox-20b": {**NEOX, **sizes(44, 6144, 64, 24576), "vocab_size": 50432},
     "phi-3-medium": {"model_type": "phi3", **sizes(40, 5120, 40, 17920), "num_key_value_heads": 10, "vocab_size": 32064},
+    "phi-4-mini": {
+        "model_type": "phi3", **sizes(32, 3072, 24, 8192), "num_key_value_heads": 8, "vocab_size": 200064,
+        "tie_word_embeddings": True,
+    },
     "phi-4": {"model_type": "phi3", **sizes(40, 5120, 40, 17920), "num_key_value_heads": 10, "vocab_size": 100352},
     "apertus-8b": {"model_type": "apertus", **sizes(32, 4096, 32, 21504), "num_key_value_heads": 8, "vocab_size": 131072},
     "baichuan2-7b": {"model_type": "baichuan", **sizes(32, 4096, 32, 11008), "vocab_size": 125696},
@@ -331,6 +346,10 @@ CONFIGS = {
     "gemma-2-2b": {**GEMMA2, **sizes(26, 2304, 8, 9216), "num_key_value_heads": 4},
     "gemma-2-9b": {**GEMMA2, **sizes(42, 3584, 16, 14336), "num_key_value_heads": 8},
     "gemma-2-27b": {**GEMMA2, **sizes(46, 4608, 32, 36864), "num_key_value_heads": 16, "head_dim": 128},
+    "gemma-3-1b": {**GEMMA3, **sizes(26, 1152, 4, 6912), "num_key_value_heads": 1, "vocab_size": 262144, "sliding_window": 512},
+    "gemma-3-4b": {**GEMMA3, **sizes(34, 2560, 8, 10240), "num_key_value_heads": 4},
+    "gemma-3-12b": {**GEMMA3, **sizes(48, 3840, 16, 15360), "num_key_value_heads": 8},
+    "gemma-3-27b": {**GEMMA3, **sizes(62, 5376, 32, 21504), "num_key_value_heads": 16, "head_dim": 128},
     "glm-4-9b": {"model_type": "glm", **sizes(40, 4096, 32, 13696), "num_key_value_heads": 2, "vocab_size": 151552},
     "glm-4.5-air": {
         "model_type": "glm4_moe", **sizes(46, 4096, 96, 10944), "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151552,
