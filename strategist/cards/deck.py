@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 from strategist.cards.card import Card, Effect, EffectKind, Phase, Policy, canonical
 from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
 from strategist.cards.serialization import deserialized, serialized
-from strategist.errors import FileError, InputError
+from strategist.errors import FileError, InputError, did_you_mean
 from strategist.files import cache
 from strategist.files.yaml_file import Document, parse, read_text
 from strategist.paths import data_dir
@@ -135,9 +134,8 @@ class Deck:
             if card.id == card_id:
                 return card
         known = [card.id for card in self.cards]
-        close_ids = get_close_matches(card_id.upper(), known, n=2, cutoff=0.8)
-        suggestion = f"did you mean {' or '.join(close_ids)}? " if close_ids else ""
-        raise InputError(f"card {card_id}", "is not in the deck", f"{suggestion}strategist cards list names all {len(known)}")
+        hint = did_you_mean(card_id, known, count=2, cutoff=0.8)
+        raise InputError(f"card {card_id}", "is not in the deck", f"{hint} strategist cards list names all {len(known)}".lstrip())
 
     def without(self, card_id: str) -> "Deck":
         """A deck without one card.

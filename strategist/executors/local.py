@@ -1,7 +1,6 @@
 """Local executor: runs one trial, by default on this machine with torchrun as its launcher."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from strategist.executors.trial_metrics import figures
 from strategist.executors.trial_outcome import Measure, judge
 from strategist.executors.trial_process import TrialCommand, supervise
 from strategist.executors.trial_records import clear, collect, log_tail
+from strategist.profiles.local_machine import nvidia_smi
 from strategist.units import MIB, show_bytes
 
 RUNTIME = (sys.executable, "-m", "strategist_runtime")
@@ -234,10 +234,9 @@ def devices_here() -> int:
 def _most_devices() -> int:
     """Number of GPUs of this machine, visible or not."""
     try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
+        return sum(line.startswith("GPU ") for line in nvidia_smi("-L").splitlines())
+    except InputError:
         return 0
-    return sum(line.startswith("GPU ") for line in listed.splitlines())
 
 
 def _visible() -> list[str] | None:

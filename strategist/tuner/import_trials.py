@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from strategist.contract.setting_parser import parse_fix
 from strategist.contract.settings import SETTING_NAMES, full_name, with_settings
 from strategist.contract.study import HISTORY, REPEAT, ImportResult, TrialState, repeat_key
 from strategist.cost.calibration import Calibration
-from strategist.errors import FileError, InputError, StrategistError, not_among
+from strategist.errors import FileError, InputError, StrategistError, did_you_mean, not_among
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import AttemptRow, TrialRow
 from strategist.planning.planner import price_candidate
@@ -132,13 +131,8 @@ def _from_cells(
     """The candidate of a row, priced; settings without a cell have their default."""
     for name in cells:
         if name not in COLUMNS:
-            close_matches = get_close_matches(name, COLUMNS, n=1)
-            do = (
-                f"did you mean {close_matches[0]}?"
-                if close_matches
-                else "leave it out; strategist study export shows the columns that there are"
-            )
-            raise InputError(f"column {name}", "is neither a setting nor a figure", do)
+            do = "leave it out; strategist study export shows the columns that there are"
+            raise InputError(f"column {name}", "is neither a setting nor a figure", did_you_mean(name, COLUMNS) or do)
     settings = dict(_setting(SETTINGS[name], text) for name, text in cells.items() if name in SETTINGS)
     candidate = with_settings(Candidate(layout=Layout(), knobs=Knobs()), settings)
     plan = price_candidate(study_situation, candidate, deck=deck, calibration=calibration)
