@@ -11,8 +11,8 @@ from strategist.errors import InputError, did_you_mean, not_among
 from strategist.paths import data_dir
 
 if TYPE_CHECKING:
+    from strategist.contract.card_example import CardTest
     from strategist.contract.diagnostic import Diagnostic
-    from strategist.contract.example import CardTest
     from strategist.contract.listings import ListedCard
     from strategist.executors.card_tests import OnCard
     from strategist.lint.fix import Repair

@@ -7,7 +7,7 @@ from typing import Any
 from strategist.contract.cluster import FABRICS
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.model import ROUTER_SCORES
-from strategist.contract.outcome import TELLING
+from strategist.contract.outcome import EVIDENCE_OUTCOMES
 from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, full_name, least
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
 from strategist.errors import did_you_mean
@@ -232,7 +232,7 @@ _CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "workload.optimizer": OPTIMIZERS,
     "workload.train": TRAIN_MODES,
     "device.kind": ("cpu", "cuda"),
-    "observed.outcome": tuple(outcome.value for outcome in TELLING),
+    "observed.outcome": tuple(outcome.value for outcome in EVIDENCE_OUTCOMES),
     "cluster.intra_node_fabric": FABRICS,
     "cluster.inter_node_fabric": FABRICS,
 }

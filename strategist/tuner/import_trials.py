@@ -14,7 +14,7 @@ from strategist.contract import codec
 from strategist.contract.goals import Goals
 from strategist.contract.knobs import Candidate, Knobs, KnobValue
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import TELLING, Evidence, Kind, Measurement, Outcome
+from strategist.contract.measurement import EVIDENCE_OUTCOMES, Evidence, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.setting_parser import parse_fix
@@ -265,6 +265,6 @@ def _deduplicated(rows: Sequence[TrialRow]) -> list[TrialRow]:
         return row.outcome is None, (row.attempts[-1].ended or 0.0) if row.outcome and row.attempts else 0.0
 
     chosen: dict[str, TrialRow] = {}
-    for row in sorted(rows, key=lambda row: (row.outcome not in TELLING, *order(row))):
+    for row in sorted(rows, key=lambda row: (row.outcome not in EVIDENCE_OUTCOMES, *order(row))):
         chosen.setdefault(row.key, row if row.outcome else replace(row, state=TrialState.QUEUED, attempts=()))
     return sorted(chosen.values(), key=order)

@@ -10,7 +10,7 @@ from pathlib import Path
 from strategist.cards.deck import Deck
 from strategist.contract import codec
 from strategist.contract.goals import Goals
-from strategist.contract.measurement import TELLING, Kind, Measurement, Outcome, TrialSettings
+from strategist.contract.measurement import EVIDENCE_OUTCOMES, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.progress import Progress
 from strategist.contract.request import Request
@@ -43,10 +43,10 @@ from strategist.tuner.warm_start import PricedWarmStart, WarmStart, add_warm_sta
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.2
 
-STEP_PATIENCE = 10.0
+STEP_TIMEOUT_FACTOR = 10.0
 """Factor on the predicted step time, which the calibration corrects, after which a step counts as hung."""
 
-START_PATIENCE = 5.0
+START_TIMEOUT_FACTOR = 5.0
 """Factor on the longest start of a trial that this tuner measured, after which a start counts as hung."""
 
 MAX_EQUAL_FAILURES = 5
@@ -132,10 +132,10 @@ def _with_deadlines_for(settings: TrialSettings, plan: Plan, longest_start_secon
     """Settings with deadlines long enough for the plan's predicted steps and the measured starts; never shorter than the given
     ones.
     """
-    start = max(settings.init_timeout_seconds, START_PATIENCE * longest_start_seconds)
-    step = max(settings.step_timeout_seconds, STEP_PATIENCE * plan.estimate.step_seconds)
+    start = max(settings.init_timeout_seconds, START_TIMEOUT_FACTOR * longest_start_seconds)
+    step = max(settings.step_timeout_seconds, STEP_TIMEOUT_FACTOR * plan.estimate.step_seconds)
     steps = settings.warmup_steps + settings.steps + 1
-    needed = start + steps * STEP_PATIENCE * plan.estimate.step_seconds
+    needed = start + steps * STEP_TIMEOUT_FACTOR * plan.estimate.step_seconds
     wall = None if settings.wall_timeout_seconds is None else max(settings.wall_timeout_seconds, needed)
     return replace(settings, init_timeout_seconds=start, step_timeout_seconds=step, wall_timeout_seconds=wall)
 
@@ -254,7 +254,7 @@ class _Loop:
 
     def count_failure(self, measurement: Measurement) -> None:
         """Ends the tuning by an InputError if trials keep failing for one reason that does not depend on their plans."""
-        if measurement.outcome in TELLING:
+        if measurement.outcome in EVIDENCE_OUTCOMES:
             self.failures.clear()
         if measurement.outcome is not Outcome.INFRASTRUCTURE:
             return
