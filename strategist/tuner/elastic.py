@@ -19,7 +19,7 @@ from strategist.executors.executor import OnEvent
 from strategist.executors.local import LocalExecutor, allowed_restarts
 from strategist.planning.planner import ranked
 from strategist.profiles.cluster import scaled
-from strategist.profiles.situation import Situation, on_cluster
+from strategist.profiles.situation import on_cluster, situation_of_plan
 
 MAX_SIZES = 8
 """Maximum number of device counts that are planned for; the smallest is half of the remaining devices."""
@@ -114,7 +114,7 @@ def plan_for_fewer_devices(
     """
     fixed = {name: value for name, default in CONVERGENCE_SETTINGS.items() if (value := value_of(plan.candidate, name)) != default}
     request = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload, fix=fixed, backend=backend)
-    situation = Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
+    situation = situation_of_plan(plan, request)
     best: Plan | None = None
     reasons: list[str] = []
     for cluster in _clusters(plan.cluster, remaining_devices):

@@ -18,7 +18,7 @@ from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import TrialRow
 from strategist.planning.planner import price_candidate
 from strategist.profiles.history import Record
-from strategist.profiles.situation import Situation
+from strategist.profiles.situation import Situation, situation_of_plan
 from strategist.search.study import UNINFORMATIVE_OUTCOMES, Tried
 from strategist.tuner.study_folder import kind_of
 
@@ -117,13 +117,9 @@ class PricedWarmStart:
     def __init__(self, warm_start: WarmStart, situation: Situation, deck: Deck) -> None:
         first_plan = warm_start.records[0].plan
         request = Request(model=first_plan.model.name, gpus=first_plan.cluster.name, workload=first_plan.workload, backend="native")
-        self._situation = Situation(
-            request=request, model=first_plan.model, cluster=first_plan.cluster, notes=(), digest=first_plan.digests.profiles
-        )  # fmt: skip
-        same_stack = (
-            first_plan.cluster.device.name == situation.cluster.device.name
-            and warm_start.request.backend == situation.request.backend
-        )
+        self._situation = situation_of_plan(first_plan, request)
+        same_device = first_plan.cluster.device.name == situation.cluster.device.name
+        same_stack = same_device and warm_start.request.backend == situation.request.backend
         self._fitted = None if same_stack else fit(warm_start.records, factors(None, first_plan.cluster))
         self._records, self._deck = warm_start.records, deck
         self._priced_by: Calibration | None = None

@@ -105,6 +105,4 @@ def _reproduce(report: PlanReport) -> Html:
     return join([block, digest_rows, notes(report.notes)])
 
 
-NO_COMMAND = (
-    "The names of the model and the devices do not resolve to this plan here: plan with the original files."
-)
+NO_COMMAND = "The names of the model and the devices do not resolve to this plan here: plan with the original files."
