@@ -1,6 +1,6 @@
 """Errors caused by user input. Each message is one line: the value, the rule that it violates, and the next step."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
 
@@ -46,16 +46,23 @@ class FileError(StrategistError):
         self.path, self.message, self.line, self.column = str(path), message, line, column
 
 
-def near_miss(word: str, known: Iterable[str]) -> str:
-    """``did you mean 1f1b? Else `` where a known word is similar to ``word`` or starts with it; otherwise empty."""
-    known = tuple(known)
-    near = get_close_matches(word.lower(), known, n=1) or [
-        name for name in known if len(word) > 2 and name.startswith(word.lower())
-    ]
-    return f"did you mean {near[0]}? Else " if near else ""
+def did_you_mean(
+    word: str, known: Iterable[str], *, count: int = 1, cutoff: float = 0.6, key: Callable[[str], str] = str.lower
+) -> str:
+    """``did you mean 1f1b?``, with up to ``count`` known names that are similar to ``word``, nearest first; empty if none is.
+
+    Args:
+        cutoff: least similarity, from 0 to 1, as in difflib.
+        key: the form in which names are compared.
+    """
+    names = {key(name): name for name in known}
+    near = [names[match] for match in get_close_matches(key(word), names, n=count, cutoff=cutoff)]
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def not_among(value: str, word: str, known: Iterable[str], law: str = "is not known") -> InputError:
     """Error for a ``word`` that is not in ``known``; ``value`` is the input as given, with its name."""
     known = tuple(filter(None, known))
-    return InputError(value, law, f"{near_miss(word, known)}choose one of {', '.join(known)}")
+    longer = [name for name in known if len(word) > 2 and name.startswith(word.lower())]
+    hint = did_you_mean(word, known) or did_you_mean(word, longer, cutoff=0)
+    return InputError(value, law, f"{hint}{hint and ' Else '}choose one of {', '.join(known)}")

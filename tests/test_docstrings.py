@@ -1,7 +1,10 @@
-"""Examples in docstrings of the API run and print what they show."""
+"""Examples in docstrings of the API run and print what they show; docstrings of classes describe fields that exist."""
 
+import ast
 import doctest
 import importlib
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,33 @@ def test_an_example_prints_what_it_shows(example: doctest.DocTest, tmp_path: Pat
     failures: list[str] = []
     doctest.DocTestRunner().run(example, out=failures.append)
     assert failures == []
+
+
+DESCRIBED = re.compile(r"^([a-z_]+(?:, [a-z_]+)*): ", re.MULTILINE)
+
+
+def _members(node: ast.ClassDef) -> Iterator[str]:
+    """Fields, methods, attributes and parameters of a class."""
+    for item in ast.walk(node):
+        match item:
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.FunctionDef(name=name) | ast.arg(arg=name):
+                yield name
+            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                yield name
+
+
+def test_docstrings_of_classes_describe_fields_that_exist() -> None:
+    wrong = [
+        f"{path.name} {node.name}: {name}"
+        for folder in (FOLDER, FOLDER.parent / "runtime")
+        for path in sorted(folder.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        for names in DESCRIBED.findall(ast.get_docstring(node) or "")
+        for name in names.split(", ")
+        if name not in set(_members(node))
+    ]
+    assert wrong == []
 
 
 def test_exported_functions_have_examples() -> None:

@@ -58,6 +58,6 @@ def _read_port(path: Path, timeout_seconds: float) -> int:
     deadline = time.monotonic() + timeout_seconds
     while not path.exists():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"timed out after {timeout_seconds:g} s: rank 0 has not said where to meet")
+            raise TimeoutError(f"timed out after {timeout_seconds:g} s: rank 0 has not written its address")
         time.sleep(POLL_SECONDS)
     return int(path.read_text(encoding="ascii"))

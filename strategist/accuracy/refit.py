@@ -70,10 +70,12 @@ UNPRICED_PARTS = ("data", "other")
 
 
 def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
-    """The fit that prices plans of the native back end: of the stack whose published runs stand for it, but what a step and a
-    micro-batch take beside their parts, and how long kernels take beside what the device's profile says, are medians of ``trials``
-    on GPUs. A framework's own logs and checks are no work of a plan. Matmuls of a short step run above the device's curve, which
-    holds for hours under a power limit: no plan counts on that.
+    """The fit that prices plans of the native back end.
+
+    It has the factors of the stack ``PUBLISHED_NATIVE``, which uses the same APIs. Medians of ``trials`` on GPUs replace its
+    factors of kernels and its overhead per step and micro-batch, because the overhead of another framework includes that
+    framework's logs and checks. The factor of matmuls is at least 1: a short trial can run faster than the device's curve, which
+    holds for hours under a power limit.
     """
     published = next(item for item in fits if item.stack == PUBLISHED_NATIVE)
     timed = [(record.plan, _unprofiled(record.measurement, time)) for record in trials if (time := record.measurement.time)]

@@ -70,8 +70,8 @@ MAX_TENSOR_PARALLEL = 8
 class Batch:
     """Batch of a run.
 
-    micro: sequences of a micro-batch.
-    whole: sequences of a step.
+    micro_batch: sequences of a micro-batch.
+    global_batch: sequences of a step.
     stated: neither ``global_batch`` nor ``seq_len`` is inferred.
     """
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.row import Row
-from strategist.contract.measurement import TELLING, Kind, Outcome
+from strategist.contract.measurement import EVIDENCE_OUTCOMES, Kind, Outcome
 from strategist.contract.stack import native_stack
 from strategist.profiles.history import Record
 
@@ -14,7 +14,7 @@ def cases_of(records: Sequence[Record], name: str) -> list[Case]:
     return [
         _case(record, name, line)
         for line, record in enumerate(records, start=1)
-        if record.measurement.kind is Kind.REAL and record.measurement.outcome in TELLING
+        if record.measurement.kind is Kind.REAL and record.measurement.outcome in EVIDENCE_OUTCOMES
     ]
 
 

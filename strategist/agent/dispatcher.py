@@ -101,7 +101,7 @@ class Dispatcher:
         return {"studies": studies, "trials": trials, "minutes": minutes, "job": job}
 
     async def _awaited(self, job: Job, seconds: float | None) -> dict[str, Any]:
-        """The answer of a job; where it takes longer than so many seconds, the job goes on under a name."""
+        """The answer of a job; after ``seconds`` the job continues under a name, and a :class:`StartedJob` is returned."""
         try:
             with anyio.move_on_after(seconds):
                 await job.over.wait()
@@ -121,7 +121,7 @@ class Dispatcher:
 
     @asynccontextmanager
     async def logged_call(self, name: str, arguments: Any) -> AsyncIterator[None]:
-        """A call, written into the log before anything is done and after; whatever is wrong with it leaves as a RefusedError."""
+        """Context of a call: logs its begin and its end, and converts every error into a RefusedError."""
         number, code = self.audit.begins(name, arguments), "cancelled"
         try:
             yield

@@ -19,7 +19,7 @@ from strategist.agent.session import AgentSession
 from strategist.agent.tool import tool
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.layout import OBSERVED_AXES
-from strategist.contract.measurement import TELLING, Kind, Measurement, Outcome
+from strategist.contract.measurement import EVIDENCE_OUTCOMES, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
@@ -35,7 +35,7 @@ AXES_SCHEMA = {
 
 
 class Outcomes(Arguments):
-    outcome: Annotated[str, OneOf([outcome.value for outcome in TELLING]), text("How the run ended.")] = "ok"
+    outcome: Annotated[str, OneOf([outcome.value for outcome in EVIDENCE_OUTCOMES]), text("How the run ended.")] = "ok"
     step_seconds: Annotated[float, number("Median time of a step.", 1.9)] = 0.0
     peak_memory_gib: Annotated[float, number("Peak memory of the fullest device.", 18.4)] = 0.0
     comm_ratio: Share = 0.0

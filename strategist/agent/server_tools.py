@@ -32,7 +32,7 @@ PROGRESS_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class GrantedAnswer:
-    """A trial or tuning that was started, and what is left of the grant beside it."""
+    """A started trial or tuning, and the rest of the grant."""
 
     job: str
     tool: str
@@ -146,7 +146,7 @@ async def _shown(dispatcher: Dispatcher, name: str) -> PagedAnswer[StatusAnswer,
 async def _start(
     dispatcher: Dispatcher, kind: str, prepare: str, arguments: Arguments, trials: int, minutes: float
 ) -> PagedAnswer[GrantedAnswer, Never]:
-    """Starts ``strategist`` with what a worker has prepared, in a process that may take so many trials and minutes.
+    """Starts ``strategist`` with the command that a worker prepared, limited to this number of trials and minutes.
 
     Raises:
         RefusedError: nothing was granted, too little is left, or a trial or tuning runs.
@@ -178,7 +178,7 @@ def _refuse_second(dispatcher: Dispatcher) -> None:
 
 
 async def _run(dispatcher: Dispatcher, prepared: Prepared, minutes: float, job: Job) -> None:
-    """Runs the process of a job to its end, and gives back what it did not take of the grant, however that comes about."""
+    """Runs the process of a job to its end, and records how much of the grant it used, also after an error."""
     began, trials = time.monotonic(), 0
     try:
         process = await _open(prepared, minutes, job)

@@ -1,19 +1,18 @@
 """API of cards: load, lint, fix, test, scaffold, reference pages. Exported by ``strategist.api``."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from strategist.cards.card import ENGLISH, Card
 from strategist.cards.deck import Deck, load_deck
 from strategist.cards.flow import Flow
-from strategist.errors import InputError, not_among
+from strategist.errors import InputError, did_you_mean, not_among
 from strategist.paths import data_dir
 
 if TYPE_CHECKING:
+    from strategist.contract.card_example import CardTest
     from strategist.contract.diagnostic import Diagnostic
-    from strategist.contract.example import CardTest
     from strategist.contract.listings import ListedCard
     from strategist.executors.card_tests import OnCard
     from strategist.lint.fix import Repair
@@ -142,10 +141,8 @@ def lint_check(code: str) -> "Entry":
     """
     checks = {entry.code: entry for entry in lint_checks()}
     if code.upper() not in checks:
-        nearest = get_close_matches(code.upper(), checks, n=1, cutoff=0)
-        raise InputError(
-            f"code {code}", "is not a check of the linter", f"did you mean {nearest[0]}? strategist cards explain lists all"
-        )
+        do = f"{did_you_mean(code, checks, cutoff=0)} strategist cards explain lists all"
+        raise InputError(f"code {code}", "is not a check of the linter", do)
     return checks[code.upper()]
 
 

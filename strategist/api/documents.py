@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from strategist.contract.answer import Answer
+from strategist.contract.card_example import CardTest
 from strategist.contract.cluster import Cluster
 from strategist.contract.comparison import Comparison
 from strategist.contract.configuration import Configuration
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.evidence import TrialEvidence
-from strategist.contract.example import CardTest
 from strategist.contract.explanation import Explanation, WhyNot
 from strategist.contract.listings import LintPage, ListedCard, ListedProgram
 from strategist.contract.machine import MachineRecord

@@ -18,7 +18,7 @@ from strategist.contract.simulation import Proof, Verdict
 from strategist.cost.calibration import load_calibration
 from strategist.errors import InputError
 from strategist.planning import planner
-from strategist.profiles.situation import Situation, situation
+from strategist.profiles.situation import situation, situation_of_plan
 from strategist.profiles.stacks import find_stack
 from strategist.programs.backends import backends, load_backend
 from strategist.rules.backend import ANY_BACKEND
@@ -279,11 +279,6 @@ def _backend(plan: Plan) -> str:
     return next((name for name in plan.backends if plan.stack and load_backend(name).stack_for(facts) == plan.stack), ANY_BACKEND)
 
 
-def situation_of(plan: Plan, request: Request) -> Situation:
-    """The situation with the plan's own model and cluster, even if the names in the request resolve to others here."""
-    return Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
-
-
 def deck_of(plan: Plan, cards: Folders, without: Ids) -> Deck:
     """The deck without the cards that the plan's request leaves out; ids that are unknown here are ignored."""
     deck = load_cards(cards, without)
@@ -304,7 +299,7 @@ def _repriced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[P
 
     check_legal(plan)
     factors, stack = load_calibration(calibration), find_stack(plan.stack)
-    plan_situation = situation_of(plan, request_of(plan))
+    plan_situation = situation_of_plan(plan, request_of(plan))
 
     def price(candidate: Candidate) -> Plan:
         return planner.price_candidate(plan_situation, candidate, deck=deck, calibration=factors, stack=stack)

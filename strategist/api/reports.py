@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategist.api.cards import Folders, Ids
-from strategist.api.plans import check_legal, deck_of, explain, request_of, situation_of
+from strategist.api.plans import check_legal, deck_of, explain, request_of
 from strategist.cards.deck import Deck
 from strategist.contract import codec, json_document
 from strategist.contract.answer import Answer
@@ -34,7 +34,7 @@ from strategist.cost.shipped_calibrations import factors
 from strategist.errors import FileError, InputError, StrategistError
 from strategist.expr.columns import row_of, table
 from strategist.planning import planner
-from strategist.profiles.situation import Situation, situation
+from strategist.profiles.situation import Situation, situation, situation_of_plan
 from strategist.profiles.stacks import stack_of_plan
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
     plan = about.plans[0] if isinstance(about, Answer) else about
     check_legal(plan)
     deck, calibration_factors = deck_of(plan, cards, without), load_calibration(calibration)
-    requested = situation_of(plan, about.request if isinstance(about, Answer) else request_of(plan))
+    requested = situation_of_plan(plan, about.request if isinstance(about, Answer) else request_of(plan))
     resolves = _named(requested)
     answer = about if isinstance(about, Answer) else None
     if answer is None and resolves:

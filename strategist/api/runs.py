@@ -86,17 +86,11 @@ def run(
         _check_refusals(plan, settings, program.backend)
         return CommandExecutor(program=program, engine=engine).execute(plan, Path(folder), settings, on_event)
     _check_runs(plan, settings)
-    if settings.hugging_face:
-        check_architecture(settings.hugging_face, plan.model)
-    elif settings.weights:
-        check_weights(settings.weights, plan.model)
-    if settings.weights:
-        # Reading weights from a slow disk takes long.
+    _check_weight_folders(plan, settings)
+    check_training(plan, settings)
+    if settings.weights:  # reading weights from a slow disk takes long
         timeout_seconds = max(settings.init_timeout_seconds, settings.save_timeout_seconds)
         settings = replace(settings, init_timeout_seconds=timeout_seconds)
-    if settings.export:
-        check_export(settings.export)
-    check_training(plan, settings)
     if settings.total_steps is not None and not settings.log:
         settings = replace(settings, log=str(Path(folder).resolve()))
     if not settings.elastic:
@@ -120,6 +114,16 @@ def _check_refusals(plan: Plan, settings: TrialSettings, backend: Backend) -> No
     facts = situation_facts(plan.model, plan.cluster, workload)
     if refusals := backend.refusals(plan.candidate, plan.model, plan.workload, facts):
         raise InputError(f"plan {plan.id}", "; ".join(refusals), f"plan again with --backend {backend.name}")
+
+
+def _check_weight_folders(plan: Plan, settings: TrialSettings) -> None:
+    """Raises an error if the weights are not those of the plan's model, or the folder of an export cannot be written."""
+    if settings.hugging_face:
+        check_architecture(settings.hugging_face, plan.model)
+    elif settings.weights:
+        check_weights(settings.weights, plan.model)
+    if settings.export:
+        check_export(settings.export)
 
 
 def _program(backend: str) -> Program | None:

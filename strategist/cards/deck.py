@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 from strategist.cards.card import Card, Effect, EffectKind, Phase, Policy, canonical
 from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
 from strategist.cards.serialization import deserialized, serialized
-from strategist.errors import FileError, InputError
+from strategist.errors import FileError, InputError, did_you_mean
 from strategist.files import cache
 from strategist.files.yaml_file import Document, parse, read_text
 from strategist.paths import data_dir
@@ -105,24 +104,27 @@ class Deck:
         free: frozenset[str] = frozenset(),
         decided: tuple[frozenset[str], ...] = (),
     ) -> tuple[tuple[Card, tuple[PositionedEffect, ...]], ...]:
-        """The cards with effects of these kinds all of whose settings, less those that are ``free``, are among the ``names`` and
-        are not computed for each candidate; without effects of which ``decided`` has a set with all of the ``names`` that they
-        depend on. Remembered: many tables have the same names."""
+        """The effects that can be evaluated on a table with columns ``names``, by card; cached, since columns repeat.
+
+        Args:
+            kinds: kinds of the effects.
+            free: settings that are removed from the effects.
+            decided: columns of tables that were evaluated before: effects that depend on no other columns are left out.
+        """
         key = names, kinds, free, decided
         if key not in self._effects_by_names:
             found = []
             for card_index, (card, effects) in enumerate(self.acting_cards):
-                indexed_effects = [
-                    ((card_index, effect_index), policy, effect)
+                acting = tuple(
+                    ((card_index, effect_index), policy, reduced)
                     for effect_index, (policy, effect) in enumerate(effects)
                     if effect.kind in kinds
-                ]
-                reduced_effects = ((position, policy, effect.without(free)) for position, policy, effect in indexed_effects)
-                acting = (item for item in reduced_effects if item[2].sets_only(names))
-                found.append((card, tuple(item for item in acting if not _is_among(card, *item[1:], names, decided))))
-            self._effects_by_names[key] = tuple(
-                (card, positioned_effects) for card, positioned_effects in found if positioned_effects
-            )
+                    and (reduced := effect.without(free)).sets_only(names)
+                    and not _is_among(card, policy, reduced, names, decided)
+                )
+                if acting:
+                    found.append((card, acting))
+            self._effects_by_names[key] = tuple(found)
         return self._effects_by_names[key]
 
     def card(self, card_id: str) -> Card:
@@ -135,9 +137,8 @@ class Deck:
             if card.id == card_id:
                 return card
         known = [card.id for card in self.cards]
-        close_ids = get_close_matches(card_id.upper(), known, n=2, cutoff=0.8)
-        suggestion = f"did you mean {' or '.join(close_ids)}? " if close_ids else ""
-        raise InputError(f"card {card_id}", "is not in the deck", f"{suggestion}strategist cards list names all {len(known)}")
+        hint = did_you_mean(card_id, known, count=2, cutoff=0.8)
+        raise InputError(f"card {card_id}", "is not in the deck", f"{hint} strategist cards list names all {len(known)}".lstrip())
 
     def without(self, card_id: str) -> "Deck":
         """A deck without one card.

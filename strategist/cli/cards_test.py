@@ -9,7 +9,7 @@ from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, positive
 
 if TYPE_CHECKING:
-    from strategist.contract.example import CardTest
+    from strategist.contract.card_example import CardTest
 
 
 def add(commands: "argparse._SubParsersAction[Parser]") -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Kind:
     """A kind of entries.
 
-    all, one, name: words for the help.
+    list_help, show_help, name_help: help texts of the commands and of their argument.
     names: names of all entries; ``find`` resolves one.
     table, page: reports of several entries and of one.
     """

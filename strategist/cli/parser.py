@@ -3,11 +3,10 @@
 import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from itertools import chain
 from typing import Any, NoReturn
 
-from strategist.errors import InputError, StrategistError
+from strategist.errors import InputError, StrategistError, did_you_mean
 from strategist.files import outputs
 
 Command = Callable[[argparse.Namespace], int]
@@ -220,5 +219,4 @@ def share(name: str) -> Callable[[str], float]:
 
 
 def _nearest_hint(name: str, known: list[str]) -> str:
-    nearest = get_close_matches(name, known, n=2, cutoff=0.75) or get_close_matches(name, known, n=1)
-    return f"did you mean {' or '.join(nearest)}?" if nearest else ""
+    return did_you_mean(name, known, count=2, cutoff=0.75) or did_you_mean(name, known)

@@ -73,7 +73,7 @@ def list_studies(options: argparse.Namespace) -> int:
     if options.json:
         render.show_json(studies)
     elif not studies:
-        render.line("no study lies there")
+        render.line("there is no study")
     else:
         from strategist.report.study import studies_report
 

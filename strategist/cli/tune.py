@@ -68,7 +68,7 @@ def _add_limits(parser: Parser) -> None:
 
 
 def _add_study(parser: Parser) -> None:
-    parser.add_argument("--study", metavar="DIR", help="folder of the study; an existing one goes on")
+    parser.add_argument("--study", metavar="DIR", help="folder of the study; an existing study is resumed")
     parser.add_argument(
         "--ledger", default="", metavar="ADDRESS",
         help="keep the study's trials on a server, for tuners of many machines: postgresql://USER@HOST/DATABASE[?study=NAME]",

@@ -163,11 +163,11 @@ class Knobs:
             yield f"reshard_after_forward subgroup needs tp 1, not {layout.tp}: FSDP2 cannot regroup shards that tp has split"
         if layout.ep > 1:
             # torch refuses this too, after a hang: expert parameters are sharded over other process groups than the rest
-            yield f"reshard_after_forward subgroup needs ep 1, not {layout.ep}: FSDP2 cannot regroup experts that ep has dealt out"
+            yield f"reshard_after_forward subgroup needs ep 1, not {layout.ep}: FSDP2 cannot regroup experts that ep has split"
 
     def _streaming_violations(self, layout: Layout) -> Iterator[str]:
         if self.offload == "streamed" and layout.pp < layout.world_size:
-            yield "offload streamed deals stages to devices one by one: pp must span all devices"
+            yield "offload streamed assigns stages to single devices: pp must span all devices"
         if self.offload == "streamed" and self.recompute != "full":
             yield f"offload streamed keeps inputs of layers only: recompute must be full, not {self.recompute}"
         if self.async_optimizer_step and self.offload != "streamed":

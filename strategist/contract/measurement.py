@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from strategist.contract.codec import added
 from strategist.contract.data_source import Data, sources_of
-from strategist.contract.outcome import RAN as RAN, TELLING as TELLING, Outcome as Outcome
+from strategist.contract.outcome import EVIDENCE_OUTCOMES as EVIDENCE_OUTCOMES, RAN as RAN, Outcome as Outcome
 from strategist.contract.rank_observation import Moment, Traffic
 from strategist.contract.workload import Workload
 from strategist.errors import InputError, not_among

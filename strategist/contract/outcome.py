@@ -20,5 +20,5 @@ class Outcome(StrEnum):
 RAN = (Outcome.OK, Outcome.PRUNED)
 """Outcomes with a measured step time."""
 
-TELLING = (*RAN, Outcome.OOM, Outcome.TIMEOUT, Outcome.NAN, Outcome.CRASH)
-"""Outcomes that say something about the plan, not about the machine or the user."""
+EVIDENCE_OUTCOMES = (*RAN, Outcome.OOM, Outcome.TIMEOUT, Outcome.NAN, Outcome.CRASH)
+"""Outcomes that are evidence about the plan. The others have causes outside it, such as the machine or the user."""

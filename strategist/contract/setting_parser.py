@@ -1,13 +1,12 @@
 """Parser of settings as users write them, such as ``tp=2``, and of the names that ``allow`` accepts."""
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any
 
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.request import CONVERGENCE
 from strategist.contract.settings import PARTS, SETTING_CHOICES, SETTING_NAMES, least
-from strategist.errors import InputError, near_miss, not_among
+from strategist.errors import InputError, did_you_mean, not_among
 
 MAX_DIGITS = 9
 
@@ -40,9 +39,9 @@ def setting_name(name: str, shown: str) -> str:
     part, _, key = name.rpartition(".")
     key = key if part in PARTS else name
     if key not in SETTING_NAMES:
-        near = [other] if (other := OTHER_NAMES.get(key.lower())) else get_close_matches(key.lower(), SETTING_NAMES, n=2)
-        do = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(SETTING_NAMES)}"
-        raise InputError(shown, f"{key!r} is not a setting", do)
+        other = OTHER_NAMES.get(key.lower())
+        hint = did_you_mean(other or key, SETTING_NAMES, count=1 if other else 2)
+        raise InputError(shown, f"{key!r} is not a setting", hint or f"known are {', '.join(SETTING_NAMES)}")
     return key
 
 
@@ -85,6 +84,6 @@ def check_allow(name: Any) -> str:
         InputError: it is not.
     """
     if name not in CONVERGENCE:
-        do = f"{near_miss(OTHER_NAMES.get(str(name).lower(), str(name)), CONVERGENCE)}choose from {', '.join(CONVERGENCE)}"
-        raise InputError(f"allow {name}", "does not change convergence", do)
+        word = OTHER_NAMES.get(str(name).lower(), str(name))
+        raise not_among(f"allow {name}", word, CONVERGENCE, "does not change convergence")
     return str(name)

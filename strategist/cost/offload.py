@@ -39,8 +39,11 @@ class OffloadBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class OffloadSeconds:
-    """Seconds of offload. ``forward`` and ``backward`` of each micro-batch run beside its computation, ``per_step`` beside the
-    whole step; ``update`` is the hosts' own work with the traffic around it, which only ``step`` may hide.
+    """Seconds of offload.
+
+    forward, backward: copies per micro-batch, which overlap with its forward and backward pass.
+    per_step: copies per step, which overlap with the whole step.
+    update: optimizer update on the hosts, with its copies; whether it overlaps is decided in :mod:`strategist.cost.step`.
     """
 
     forward: Floats

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from strategist.contract import codec
-from strategist.contract.example import Script, ScriptOutcome, ScriptResult, Scripts
+from strategist.contract.card_example import Script, ScriptOutcome, ScriptResult, Scripts
 from strategist.executors import processes
 from strategist.executors.local import trial_environment
 from strategist.executors.requirements import require_supervision, require_torch

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from strategist.cards.card import Card
-from strategist.contract.example import CardTest, Failure, Script, ScriptOutcome, ScriptResult
+from strategist.contract.card_example import CardTest, Failure, Script, ScriptOutcome, ScriptResult
 from strategist.executors.card_examples import TIMEOUT_SECONDS, run_scripts
 from strategist.lint.cases import failures
 

@@ -139,7 +139,7 @@ class CommandExecutor:
         script = next((word for word in rest if word.endswith(".py") and not word.startswith("-")), None)
         if script is not None and not os.access(script, os.R_OK):
             law = f"{script} is not there, or cannot be read"
-            raise InputError(f"program {self.program.name}", law, "correct its command, or start where the script lies")
+            raise InputError(f"program {self.program.name}", law, "correct its command, or start in the folder of the script")
 
     def _preflight_remote(self, plan: Plan) -> None:
         """Raises InputError if the command would start a separate training on each machine."""

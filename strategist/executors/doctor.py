@@ -197,7 +197,7 @@ def communication(facts: MachineFacts) -> Iterator[Diagnostic]:
     if torch is not None and not torch["gloo"]:
         yield _error(
             "gloo-missing",
-            "this torch has no gloo: ranks on CPU cannot meet, nor checkpoints be written together",
+            "this torch has no gloo: ranks on CPU cannot connect, and no distributed checkpoint can be written",
             "install another build of torch",
         )
     if torch is not None and facts.gpus and torch["cuda"] and not torch["nccl"]:

@@ -46,7 +46,7 @@ class Engine:
 
 @dataclass(frozen=True, kw_only=True)
 class Torchrun(Engine):
-    """torchrun: all ranks on this machine."""
+    """Launcher torchrun: all ranks on this machine."""
 
     elsewhere = False
 

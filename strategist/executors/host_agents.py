@@ -202,9 +202,9 @@ def _rendezvous(folder: Path, number: int, address: str) -> tuple[str, int]:
         draft = place.with_suffix(".draft")
         draft.write_text(f"{address or _own_address()} {port}", encoding="ascii")
         draft.replace(place)
-    patience = time.monotonic() + RENDEZVOUS_SECONDS
+    deadline = time.monotonic() + RENDEZVOUS_SECONDS
     while not place.exists():
-        if time.monotonic() > patience:
+        if time.monotonic() > deadline:
             raise TimeoutError(f"{place}: is not there; all hosts must see the trial's folder")
         time.sleep(0.05)
     peer, port_text = place.read_text(encoding="ascii").split()

@@ -1,7 +1,6 @@
 """Local executor: runs one trial, by default on this machine with torchrun as its launcher."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from strategist.executors.trial_metrics import figures
 from strategist.executors.trial_outcome import Measure, judge
 from strategist.executors.trial_process import TrialCommand, supervise
 from strategist.executors.trial_records import clear, collect, log_tail
+from strategist.profiles.local_machine import nvidia_smi
 from strategist.units import MIB, show_bytes
 
 RUNTIME = (sys.executable, "-m", "strategist_runtime")
@@ -141,8 +141,12 @@ def run_trial(
     starts: int,
     measure: Measure = figures,
 ) -> Measurement:
-    """Runs the command of a trial in its prepared folder to its end, and judges what its ranks left there, of which ``measure``
-    makes the figures. It is not started where this machine lacks the memory to start so many processes (``starts``)."""
+    """Runs the command of a trial in its prepared folder, and returns the measurement from the files that its ranks wrote.
+
+    Args:
+        starts: number of processes that start here. Nothing is started if the machine lacks memory for them.
+        measure: computes the figures of the measurement from the records of the ranks.
+    """
     if not command.engine.elsewhere and (missing := shortage(starts)) is not None:
         return not_started(plan, missing)
     ending = supervise(command, folder, settings, on_event)
@@ -150,7 +154,7 @@ def run_trial(
 
 
 def supervised_rank(folder: Path, program: Sequence[str]) -> tuple[str, ...]:
-    """The command of a rank: a keeper, then the program with plan, folder and settings."""
+    """The command of a rank: a process supervisor, then the program with plan, folder and settings."""
     supervisor = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
     return (*supervisor, *program, str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json"))
 
@@ -234,10 +238,9 @@ def devices_here() -> int:
 def _most_devices() -> int:
     """Number of GPUs of this machine, visible or not."""
     try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
+        return sum(line.startswith("GPU ") for line in nvidia_smi("-L").splitlines())
+    except InputError:
         return 0
-    return sum(line.startswith("GPU ") for line in listed.splitlines())
 
 
 def _visible() -> list[str] | None:

@@ -14,10 +14,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from strategist.profiles.local_machine import cores, host_memory_bytes
+from strategist.errors import InputError
+from strategist.profiles.local_machine import cores, host_memory_bytes, nvidia_smi
 
 PACKAGES = ("torch", "numpy", "optuna", "scipy", "pyyaml", "jsonschema", "rich")
-TORCH_SECONDS, SMI_SECONDS, CONNECT_SECONDS = 120, 20, 1.0
+TORCH_SECONDS, CONNECT_SECONDS = 120, 1.0
 GPU_FIELDS = (
     "index", "name", "driver_version", "persistence_mode", "ecc.errors.uncorrected.volatile.total",
     "clocks_throttle_reasons.hw_thermal_slowdown", "clocks_throttle_reasons.sw_thermal_slowdown",
@@ -119,17 +120,11 @@ def _torch() -> tuple[dict[str, Any] | None, str]:
 
 
 def _gpus() -> tuple[tuple[dict[str, str], ...], str]:
-    command = ["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits"]
+    """nvidia-smi's values for each GPU, and the reason if it fails."""
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=SMI_SECONDS, check=False)
-    except FileNotFoundError:
-        return (), ""
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return (), f"nvidia-smi does not answer ({type(error).__name__})"
-    if answer.returncode:
-        lines = (answer.stderr or answer.stdout).strip().splitlines()
-        return (), lines[0] if lines else f"nvidia-smi ended with {answer.returncode}"
-    return parse_gpus(answer.stdout), ""
+        return parse_gpus(nvidia_smi(f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits")), ""
+    except InputError as error:
+        return (), error.law
 
 
 def parse_gpus(text: str) -> tuple[dict[str, str], ...]:

@@ -131,8 +131,8 @@ def _echo(path: Path, ended: threading.Event) -> None:
 
 def _await_agents(folder: Path) -> None:
     """Waits until agents have ended their processes, at most ``END_SECONDS``; an agent on a lost node never reports it."""
-    patience = time.monotonic() + END_SECONDS
-    while any(folder.glob(RUNNING.format("*"))) and time.monotonic() < patience:
+    deadline = time.monotonic() + END_SECONDS
+    while any(folder.glob(RUNNING.format("*"))) and time.monotonic() < deadline:
         time.sleep(0.05)
 
 

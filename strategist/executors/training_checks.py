@@ -27,7 +27,7 @@ def check_training(plan: Plan, settings: TrialSettings) -> None:
             f"--wandb {settings.wandb}", "needs wandb, which is not installed", "pip install 'torch-strategist[wandb]'"
         )
     if settings.elastic and not settings.save:
-        raise InputError("--elastic", "goes on from checkpoints, and there are none", "add --save DIR")
+        raise InputError("--elastic", "continues from checkpoints, and none are saved", "add --save DIR")
     begun = _check_resumed(plan, settings) if settings.resume else None
     if settings.save:
         _check_saved(settings.save, begun)

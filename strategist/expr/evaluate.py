@@ -70,8 +70,10 @@ def mask(expression: Expression, facts: Facts, columns: Columns) -> Mask:
 def distinguishing_values(
     expressions: Iterable[Expression], facts: Facts, columns: Columns, others: frozenset[str]
 ) -> list[NDArray[Any]]:
-    """Values of the largest parts of all expressions that depend on the table, but not on the names ``others``, which it lacks.
-    Rows with equal values of all get equal results of the expressions, whatever ``others`` are.
+    """Columns of values that determine the results of the expressions, given the columns ``others`` of another table.
+
+    Each is the value of a largest part of an expression that depends on this table and on none of ``others``. Rows with equal
+    values in all columns get equal results for any values of ``others``.
     """
     evaluator = _Evaluator(facts, columns)
     known_parts = (part for each in expressions for part in _parts_without(each.tree, others))

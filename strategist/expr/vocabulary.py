@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from strategist.contract.cluster import FABRICS
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.model import ROUTER_SCORES
-from strategist.contract.outcome import TELLING
+from strategist.contract.outcome import EVIDENCE_OUTCOMES
 from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, full_name, least
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
+from strategist.errors import did_you_mean
 from strategist.units import show_bytes, show_count, show_seconds
 
 INT, FLOAT, BOOL, CATEGORY = "int", "float", "bool", "category"
@@ -232,7 +232,7 @@ _CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "workload.optimizer": OPTIMIZERS,
     "workload.train": TRAIN_MODES,
     "device.kind": ("cpu", "cuda"),
-    "observed.outcome": tuple(outcome.value for outcome in TELLING),
+    "observed.outcome": tuple(outcome.value for outcome in EVIDENCE_OUTCOMES),
     "cluster.intra_node_fabric": FABRICS,
     "cluster.inter_node_fabric": FABRICS,
 }
@@ -284,11 +284,10 @@ def show_fact(name: str, value: Any) -> str:
 
 def near_miss(word: str, known: Iterable[str]) -> str:
     """``; did you mean x?`` where a known word is similar; else empty."""
-    known = list(known)
-    close = get_close_matches(word, known, n=1, cutoff=0.6)
-    last_part = word.rpartition(".")[2]
-    close = close or [name for name in known if name.rpartition(".")[2] == last_part][:1]
-    return f"; did you mean {close[0]}?" if close else ""
+    known, last_part = list(known), word.rpartition(".")[2]
+    same_last_part = [name for name in known if name.rpartition(".")[2] == last_part]
+    hint = did_you_mean(word, known) or did_you_mean(word, same_last_part, cutoff=0)
+    return f"; {hint}" if hint else ""
 
 
 def same_choice(left: Any, right: Any) -> bool:

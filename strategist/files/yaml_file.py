@@ -8,12 +8,11 @@ comments and tabs without a space before them, unindented lines in a bracket or 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategist.errors import FileError
+from strategist.errors import FileError, did_you_mean
 
 if TYPE_CHECKING:
     from strategist.files.yaml_parser import Node
@@ -103,8 +102,7 @@ class Document:
         data, names = self.mapping(key_path), tuple(known)
         for name in data:
             if name not in names:
-                nearest = get_close_matches(name, names, n=1)
-                hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(names)}"
+                hint = did_you_mean(name, names) or f"known are {', '.join(names)}"
                 raise self.error([*key_path, name], f"unknown key {name!r}; {hint}", key=True)
         return data
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from strategist.contract.diagnostic import Diagnostic
-from strategist.errors import FileError
+from strategist.errors import FileError, did_you_mean
 from strategist.formats.catalog import find_format, recognise, recognised
 from strategist.formats.config_entries import Entries
 from strategist.formats.finding_codes import finding
@@ -25,7 +24,7 @@ RELAXED = ("deepspeed",)
 MAX_SHOWN_FLAGS = 4
 """Maximum number of flags that a finding names."""
 
-LEAST_LIKENESS = 0.75
+MIN_SIMILARITY = 0.75
 """Least likeness of a name that a finding suggests (difflib's ratio): a letter or two differ, not the meaning."""
 
 SCRIPT_ARGUMENT_ADVICE = "it is an argument of the script, or a misspelling that ends the run"
@@ -112,8 +111,8 @@ def _entry_findings(entries: Entries, chosen: Format) -> Iterator[Diagnostic]:
             yield finding("FMT-011", f"{entry.name} may hold further arguments: none is assumed", do, entries.source, entry.name)
             continue
         if known and entry.name not in chosen.ignores and not _matches(entry.name, known):
-            similar = get_close_matches(entry.name, known, n=1, cutoff=LEAST_LIKENESS)
-            do = f"did you mean {similar[0]}?" if similar else SCRIPT_ARGUMENT_ADVICE if chosen.scripts_add else UNKNOWN_NAME_ADVICE
+            advice = SCRIPT_ARGUMENT_ADVICE if chosen.scripts_add else UNKNOWN_NAME_ADVICE
+            do = did_you_mean(entry.name, known, cutoff=MIN_SIMILARITY) or advice
             yield finding("FMT-001", f"{entry.name} is not a name that {chosen.title} knows", do, entries.source, entry.name)
         elif entry.value not in EMPTY and not _matches(entry.name, chosen.ignores):
             yield finding("FMT-009", f"{entry.name} is not priced", "measure it if it matters", entries.source, entry.name)

@@ -134,7 +134,7 @@ def _sharding(entries: Entries, stage: int) -> dict[str, KnobValue]:
 
 
 def _overlap(entries: Entries, stage: int) -> dict[str, bool]:
-    """Whether gradients are reduced beside the backward pass, if that is stated; by default they are in stage 3."""
+    """Whether reductions of gradients overlap with the backward pass, if the file states it; the default is: in stage 3 only."""
     overlaps = entries.flag(f"{ZERO}.overlap_comm")
     return {} if overlaps is None else {"hides_reductions": overlaps and stage > 0, "hides_resharded_reductions": overlaps}
 

@@ -18,8 +18,8 @@ from strategist.formats.accelerate_export import DYNAMO, FSDP, PARALLELISM, ZERO
 from strategist.formats.accelerate_launch import default_file
 from strategist.formats.config_entries import Entries
 from strategist.formats.config_reader import parse_config
-from strategist.formats.effects import LAUNCH_FILE
 from strategist.formats.finding_codes import finding
+from strategist.formats.memory_effects import LAUNCH_FILE
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.referenced_files import find_file, named_entries
 from strategist.formats.source import Entry, Launch, Source, load

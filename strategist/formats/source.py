@@ -44,10 +44,13 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A file, read. ``language`` is json, yaml, toml, command (a shell script or line of flags) or python, whose entries a
-    format finds by itself. ``part`` is the requested function of a Python file. ``unread`` are the flags of further commands
-    of a script that start such a program as well, by their lines. ``launch`` is None of what is not a script. ``relaxed`` is
-    JSON with comments or commas at ends.
+    """Content of a configuration file.
+
+    language: json, yaml, toml, command (a shell script or a line of flags) or python, whose entries the format itself finds.
+    part: the requested function of a Python file.
+    unread: flags of further commands of a script that start a program of the same kind, by line.
+    launch: the launcher of a script; None for other files.
+    relaxed: JSON with comments or trailing commas.
     """
 
     path: str

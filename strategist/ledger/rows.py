@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from strategist.contract import codec
-from strategist.contract.measurement import Outcome
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.plan import Plan
 from strategist.contract.study import TrialState
 from strategist.ledger.database import Row
 
@@ -27,6 +28,11 @@ class Claim:
     attempt: int
     plan_json: str
     proposed_by: str = ""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, decoded at each access."""
+        return codec.loads(Plan, self.plan_json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +106,16 @@ class TrialRow:
     def measurement_json(self) -> str | None:
         """The measurement that the trial ended with; None until it is finished, and if it ended without a measurement."""
         return self.attempts[-1].measurement_json if self.state is TrialState.FINISHED else None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, decoded at each access."""
+        return codec.loads(Plan, self.plan_json)
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The value of ``measurement_json``, decoded at each access."""
+        return None if self.measurement_json is None else codec.loads(Measurement, self.measurement_json)
 
 
 @dataclass(frozen=True, kw_only=True)

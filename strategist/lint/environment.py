@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from strategist.contract.example import ScriptResult
+from strategist.contract.card_example import ScriptResult
 from strategist.contract.torch_symbol import Reference
 
 

@@ -107,25 +107,18 @@ def _best_size(
 
     Fewer devices must save more than a near tie, because they are slower.
     """
-    best_situation, ranking = _best_variant(situation, deck, calibration, spaces, kinds)
-    first = best = _tokens_per_cost(best_situation, ranking)
-    full_throughput = _throughput(best_situation, ranking)
-    for smaller in with_fewer_devices(situation) if best else ():
+    best = full = _best_variant(situation, deck, calibration, spaces, kinds)
+    if not _throughput(*full):
+        return *full, ""
+    for smaller in with_fewer_devices(situation):
         try:
-            found, found_ranking = _best_variant(smaller, deck, calibration, spaces, kinds)
-        except InputError:  # no legal candidate on so few
+            found = _best_variant(smaller, deck, calibration, spaces, kinds)
+        except InputError:  # no legal candidate on so few devices
             continue
-        if _tokens_per_cost(found, found_ranking) > (1 + NEAR_TIE) * best:
-            best_situation, ranking, best = found, found_ranking, _tokens_per_cost(found, found_ranking)
-    return (
-        best_situation,
-        ranking,
-        unused_devices_note(
-            situation, best_situation, best / first, full_throughput / _throughput(best_situation, ranking), NEAR_TIE
-        )
-        if best
-        else "",
-    )
+        if _tokens_per_cost(*found) > (1 + NEAR_TIE) * _tokens_per_cost(*best):
+            best = found
+    gain, slowdown = _tokens_per_cost(*best) / _tokens_per_cost(*full), _throughput(*full) / _throughput(*best)
+    return *best, unused_devices_note(situation, best[0], gain, slowdown, NEAR_TIE)
 
 
 def _best_variant(

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from strategist.contract import codec
-from strategist.errors import InputError
+from strategist.errors import InputError, did_you_mean
 from strategist.files import cache, yaml_file
 from strategist.paths import data_dir
 
@@ -60,10 +59,8 @@ def unknown(value: str, law: str, name: str, known: Iterable[str], do: str, list
     law: the broken law.
     do: advice.
     """
-    names = {normalized_name(item): item for item in known}
-    nearest = [names[match] for match in get_close_matches(normalized_name(name), names, n=3, cutoff=0.5)]
-    if nearest:
-        return InputError(value, law, f"did you mean {' or '.join(nearest)}? Else {do}")
+    if hint := did_you_mean(name, known, count=3, cutoff=0.5, key=normalized_name):
+        return InputError(value, law, f"{hint} Else {do}")
     return InputError(value, law, f"known are {', '.join(listed)}; else {do}" if listed else do)
 
 

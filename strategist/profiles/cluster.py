@@ -51,7 +51,7 @@ def _from_counts(text: str, host_memory_bytes: int | None) -> Cluster:
     if match is None:
         if _NAME.fullmatch(text) and hardware.find_device(text) is None:
             raise hardware.unknown_device(value, text)
-        raise InputError(value, "a count and a device are needed", f"{_did_you_mean(text)}{FORMS}")
+        raise InputError(value, "a count and a device are needed", f"{_reordered_hint(text)}{FORMS}")
     first, second, name = _parts(match)
     count = _count(value, first)
     per_node = None if second is None else _count(value, second)
@@ -88,8 +88,8 @@ def _is_device(name: str) -> bool:
     return _MEMORY.fullmatch(name) is not None or hardware.find_device(name) is not None
 
 
-def _did_you_mean(text: str) -> str:
-    """``did you mean 8xA100? Else `` of ``8 A100`` and what else names a count, or one, and a device; else nothing."""
+def _reordered_hint(text: str) -> str:
+    """``did you mean 8xA100? Else `` for a count and a device in another order or form, such as ``8 A100``; otherwise empty."""
     match = _REORDERED.fullmatch(text)
     if match is None or hardware.find_device(match[2]) is None:
         return ""
@@ -98,7 +98,7 @@ def _did_you_mean(text: str) -> str:
 
 def _count(value: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or not text.strip("0"):
-        do = f"{_did_you_mean(value.removeprefix('--gpus '))}{FORMS}"
+        do = f"{_reordered_hint(value.removeprefix('--gpus '))}{FORMS}"
         raise InputError(value, f"{text} is not a positive whole number of devices", do)
     if len(text) > MAX_DIGITS:
         raise InputError(value, f"a count has at most {MAX_DIGITS} digits", "ask for fewer devices")

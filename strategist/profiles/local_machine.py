@@ -7,8 +7,29 @@ from pathlib import Path
 
 from strategist.errors import InputError
 
-SMI_TIMEOUT_SECONDS = 10
+SMI_TIMEOUT_SECONDS = 30
+"""Without persistence mode the driver initialises every GPU first."""
+
 VENDOR = re.compile(r"\b(NVIDIA|GeForce|Tesla)\s+", re.IGNORECASE)
+
+
+def nvidia_smi(*arguments: str) -> str:
+    """Output of ``nvidia-smi``; empty if it is not installed.
+
+    Raises:
+        InputError: it is installed and does not answer, or fails.
+    """
+    command, do = ["nvidia-smi", *arguments], "run it by hand to see why, or say what the machine has, as in --gpus 8xH100"
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=SMI_TIMEOUT_SECONDS, check=False)
+    except FileNotFoundError:
+        return ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError("--gpus local", f"nvidia-smi does not answer ({type(error).__name__})", do) from None
+    if result.returncode:
+        lines = (result.stderr or result.stdout).strip().splitlines()
+        raise InputError("--gpus local", f"nvidia-smi fails ({lines[0] if lines else result.returncode})", do)
+    return result.stdout
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -17,29 +38,16 @@ def gpu_names() -> tuple[str, ...]:
     Raises:
         InputError: ``nvidia-smi`` exists but does not answer.
     """
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    do = "run it by hand to see why, or say what the machine has, as in --gpus 8xH100"
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=SMI_TIMEOUT_SECONDS, check=False)
-    except FileNotFoundError:
-        return ()
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError("--gpus local", f"nvidia-smi does not answer ({type(error).__name__})", do) from None
-    if result.returncode:
-        lines = (result.stderr or result.stdout).strip().splitlines()
-        raise InputError("--gpus local", f"nvidia-smi fails ({lines[0] if lines else result.returncode})", do)
-    return tuple(VENDOR.sub("", line).strip() for line in result.stdout.splitlines() if line.strip())
+    lines = nvidia_smi("--query-gpu=name", "--format=csv,noheader").splitlines()
+    return tuple(VENDOR.sub("", line).strip() for line in lines if line.strip())
 
 
 def topology() -> str:
     """Connections between the GPUs, as ``nvidia-smi topo -m`` prints them; empty if unknown."""
     try:
-        result = subprocess.run(
-            ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=SMI_TIMEOUT_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return nvidia_smi("topo", "-m")
+    except InputError:
         return ""
-    return result.stdout if result.returncode == 0 else ""
 
 
 def profile_path() -> Path:

@@ -5,11 +5,10 @@ The table is ``profiles/hugging_face/model_types.yaml``; its head explains its k
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any
 
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
-from strategist.errors import FileError, InputError
+from strategist.errors import FileError, InputError, did_you_mean
 from strategist.profiles import catalog
 from strategist.profiles.huggingface_keys import activation_of, rope_scaling_of, rope_theta_of, sliding_windows
 
@@ -133,9 +132,9 @@ def row_of(path: object, name: object) -> ModelType:
     if reason := table["refused"].get(kind):
         raise InputError(f"{path}: model_type {name!r}", f"has {reason}, which no ModelShape describes", "choose another model")
     if name not in tuple(table["types"]):
-        near = get_close_matches(kind, table["types"], n=3, cutoff=0.6)
-        guess = f" (nearest: {', '.join(near)})" if near else ""
-        raise InputError(f"{path}: model_type {name!r}", f"is none of the {len(table['types'])} that can be read{guess}", YAML)
+        hint = did_you_mean(kind, table["types"], count=3)
+        law = f"is none of the {len(table['types'])} that can be read"
+        raise InputError(f"{path}: model_type {name!r}", law, f"{hint}{hint and ' Else '}{YAML}")
     row = table["types"][kind]
     base = table["types"].get(row.get("like"), row)
     return ModelType(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
+from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import InputError
 from strategist.profiles.cluster import resolve_cluster
@@ -67,6 +68,11 @@ def _cluster_of_request(cluster: Cluster, request: Request) -> Cluster:
         device = replace(device, price_per_hour=request.price_per_hour)
     failure_seconds = request.node_seconds_between_failures or cluster.node_seconds_between_failures
     return replace(cluster, device=device, node_seconds_between_failures=failure_seconds)
+
+
+def situation_of_plan(plan: Plan, request: Request, cluster: Cluster | None = None) -> Situation:
+    """The situation with the plan's own model, and its own cluster unless one is given; names in the request are not resolved."""
+    return Situation(request=request, model=plan.model, cluster=cluster or plan.cluster, notes=(), digest=plan.digests.profiles)
 
 
 def on_cluster(requested: Situation, cluster: Cluster) -> Situation:

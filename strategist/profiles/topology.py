@@ -2,7 +2,6 @@
 
 import re
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,9 +44,7 @@ def read(root: Path = Path("/")) -> Topology:
 
 
 def _gpus(root: Path) -> Iterator[Gpu]:
-    command = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=local_machine.SMI_TIMEOUT_SECONDS, check=False)
-    for line in result.stdout.splitlines():
+    for line in local_machine.nvidia_smi(f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader").splitlines():
         words = [word.strip() for word in line.split(",")]
         if len(words) == len(_QUERY) and words[0].isdigit():
             lane = LANE_BYTES_PER_SECOND.get(_parse_int(words[3]), 0.0)

@@ -26,7 +26,7 @@ ALTERNATIVES, NOTES = 3, 2
 """Number of alternatives and of assumptions shown."""
 
 REPEATED = ("--fix", "--allow", "--without", "--cards")
-"""Options that may stand more than once."""
+"""Options that may be repeated."""
 
 BOUND_PARTS = {
     "compute": ("matmul", "attention", "recompute"),

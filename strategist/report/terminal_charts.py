@@ -119,8 +119,8 @@ def timeline(simulated: Timeline, rows: int = 0) -> Iterator[Text]:
     span.
     """
     cell_seconds, last = simulated.step_seconds / CELLS, len(simulated.bubble_seconds) - 1
-    objective_text_ranks = range(last + 1) if not rows or last < rows else [round(row * last / (rows - 1)) for row in range(rows)]
-    for rank in objective_text_ranks:
+    shown_ranks = range(last + 1) if not rows or last < rows else [round(row * last / (rows - 1)) for row in range(rows)]
+    for rank in shown_ranks:
         cells = [IDLE] * CELLS
         for span in simulated.spans:
             if span.rank == rank:
@@ -162,7 +162,7 @@ def _plot(dots: Sequence[tuple[float, float, tuple[str, str]]], x_axis: Axis, y_
 
 def funnel(space: Space) -> Table:
     """Candidates left after each card, and after memory."""
-    table, left = columns("", "left after it", "taken away", "left", left=["", "left after it"]), space.candidates
+    table, left = columns("", "left after it", "removed", "left", left=["", "left after it"]), space.candidates
     for name, count in (("all candidates", 0), *steps(space, CARDS)):
         left -= count
         share = log(1 + left) / log(1 + space.candidates) if space.candidates else 0.0

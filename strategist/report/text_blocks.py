@@ -163,10 +163,8 @@ class FoldingTable:
         titles = [title for title in self.rows[0] if title not in folded]
         table = columns(*titles, wrap=[self.into], left=self.left)
         for row in self.rows:
-            folded_cells_sections = [f"{title} {row[title]}" for title in self.rows[0] if title in folded and row[title] != "none"]
-            table.add_row(
-                *("\n".join([row[title], *folded_cells_sections]) if title == self.into else row[title] for title in titles)
-            )
+            folded_cells = [f"{title} {row[title]}" for title in self.rows[0] if title in folded and row[title] != "none"]
+            table.add_row(*("\n".join([row[title], *folded_cells]) if title == self.into else row[title] for title in titles))
         return table
 
 

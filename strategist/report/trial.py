@@ -29,8 +29,9 @@ OUTCOME_WORDS = {
 
 
 def trial_report(plan: Plan, measurement: Measurement, sections: Collection[str] = ()) -> Group:
-    """Outcome of a trial and its figures beside the prediction, or the evidence of its failure; of a successful one only the
-    named ``sections``, if any.
+    """Report of a trial: its outcome, and measured figures compared with the prediction, or the evidence of its failure.
+
+    sections: names of the sections to show for a successful trial; empty for the default ones.
     """
     return Group(*_head(plan, measurement), *_blocks(plan, measurement, sections))
 

@@ -108,12 +108,6 @@ class Backend:
         for text in self.broken_combinations({**facts, **row_of(candidate, candidate.accumulation(workload))}):
             yield f"{self.name} cannot run {text}"
 
-    def trains(self, model: ModelShape, workload: Workload) -> bool:
-        """Whether it supports this model and workload, for any candidate."""
-        parts = {"model": model, "workload": workload}
-        names = ((name, *name.split(".", 1)) for name in self.limits)
-        return all(self.allows(name, _as_in_file(name, getattr(parts[part], key))) for name, part, key in names if part in parts)
-
     def broken_combinations(self, facts: Facts) -> Iterator[str]:
         """Unsupported combinations that are known to hold in ``facts``, one sentence each."""
         for refusal in self.refuses:

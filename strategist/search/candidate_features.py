@@ -53,7 +53,7 @@ class CandidateFeatures:
     predicted: predicted value of the request's objective.
     memory_ratio: predicted peak memory over the memory that a plan may use.
     shares: share of each part in the predicted step: candidates x parts.
-    beside: predicted values of further objectives: candidates x objectives; None if there are none.
+    other_objectives: predicted values of further objectives: candidates x objectives; None if there are none.
     step_ratio: predicted step over the longest step allowed; None if steps are not constrained.
     contexts: the context of each study.
     sizes: number of candidates of each study; empty for a single study.

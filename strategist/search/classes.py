@@ -108,8 +108,9 @@ def candidate_classes(candidates: CandidateSet, block_columns: Sequence[Array], 
 def effect_columns(
     table: Columns, effects: Sequence[tuple[Card, Policy, Effect]], facts: Facts, others: frozenset[str]
 ) -> Sequence[Array]:
-    """Columns such that each effect acts on, and selects, both or none of two rows with equal values of them, whatever the names
-    ``others`` are, which the table lacks.
+    """Columns of values that determine where the effects act and what they select, given the columns ``others`` of another table.
+
+    Two rows with equal values in all columns get equal verdicts of each effect for any values of ``others``.
     """
     conditions: dict[str, Expression] = {}  # by their text: hashing a tree takes as long as evaluating it
     for card, policy, _ in effects:

@@ -6,7 +6,7 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
 from strategist.contract.layout import OBSERVED_AXES
 from strategist.contract.model import ModelShape
-from strategist.contract.outcome import TELLING
+from strategist.contract.outcome import EVIDENCE_OUTCOMES
 from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
 from strategist.cost.model_states import model_state_bytes, state_bytes
@@ -89,7 +89,7 @@ def observed_facts(measurement: "Measurement", cluster: Cluster) -> dict[str, An
     peak = max(peaks, default=None)
     return {
         **{f"observed.{name}": getattr(measurement, name) for name in (*names, *shares)},
-        "observed.outcome": measurement.outcome.value if measurement.outcome in TELLING else None,
+        "observed.outcome": measurement.outcome.value if measurement.outcome in EVIDENCE_OUTCOMES else None,
         **{f"observed.exposed_{axis}_comm_ratio": None if by_axis is None else by_axis.get(axis, 0.0) for axis in OBSERVED_AXES},
         "observed.overlap_ratio": 1 - exposed / total if total and exposed is not None else None,
         "observed.peak_memory_bytes": peak,

@@ -57,16 +57,17 @@ _RATIOS = np.linspace(-2.0, 2.0, 1601)
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedCandidate:
-    """Observations of the candidate at ``place``.
+    """Observations of one candidate.
 
-    value: measured value of the request's objective; None if the trial failed or runs yet.
-    beside: measured values of the further objectives.
+    index: the candidate's position among the features.
+    value: measured value of the request's objective; None if the trial failed or is running.
+    other_objectives: measured values of the further objectives.
     at_least: lower bound of the value, if the trial was pruned before it was measured.
     memory_ratio, step_ratio: measured shares of the memory and of the longest step that are allowed.
     failed: the trial failed.
     misses: the trial ran, but violates a constraint.
     out_of_memory: probability that it ran out of memory.
-    lost: the trial says nothing of the candidate, which is not proposed again.
+    lost: the trial failed for reasons outside the candidate, which is not proposed again.
     """
 
     index: int

@@ -19,7 +19,7 @@ from strategist.executors.executor import OnEvent
 from strategist.executors.local import LocalExecutor, allowed_restarts
 from strategist.planning.planner import ranked
 from strategist.profiles.cluster import scaled
-from strategist.profiles.situation import Situation, on_cluster
+from strategist.profiles.situation import on_cluster, situation_of_plan
 
 MAX_SIZES = 8
 """Maximum number of device counts that are planned for; the smallest is half of the remaining devices."""
@@ -36,8 +36,12 @@ TRANSIENT_OUTCOMES = (Outcome.CRASH, Outcome.INFRASTRUCTURE, Outcome.TIMEOUT)
 
 @dataclass(frozen=True, kw_only=True)
 class Shrink:
-    """A restart of a training: the ``lost`` ranks, of how many ``ranks``, the ``plan`` that continues (unchanged if the same
-    devices are used), and the ``step`` of the training from which it continues.
+    """A restart of a training.
+
+    lost: the lost ranks.
+    ranks: number of ranks before the restart.
+    plan: the plan that continues; unchanged if the same devices are used.
+    step: step of the training from which it continues.
     """
 
     lost: tuple[int, ...]
@@ -77,8 +81,9 @@ def train(
         measurement = replace(executor.execute(plan, folder / f"part-{part}", settings, on_event), restarts=part)
         codec.save(measurement, folder / "measurement.json")
         codec.save(plan, folder / "plan.json")
-        lost, ranks, before, saved = measurement.lost_ranks, plan.candidate.layout.world_size, saved, _step(settings)
-        fruitless_restarts = fruitless_restarts + 1 if saved == before else 0
+        lost, ranks = measurement.lost_ranks, plan.candidate.layout.world_size
+        saved, saved_before = _step(settings), saved
+        fruitless_restarts = fruitless_restarts + 1 if saved == saved_before else 0
         if measurement.outcome in TRANSIENT_OUTCOMES and restarts < allowed_restarts(plan, settings):
             restarts += 1
         elif 0 < len(lost) < ranks:
@@ -109,7 +114,7 @@ def plan_for_fewer_devices(
     """
     fixed = {name: value for name, default in CONVERGENCE_SETTINGS.items() if (value := value_of(plan.candidate, name)) != default}
     request = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload, fix=fixed, backend=backend)
-    situation = Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
+    situation = situation_of_plan(plan, request)
     best: Plan | None = None
     reasons: list[str] = []
     for cluster in _clusters(plan.cluster, remaining_devices):

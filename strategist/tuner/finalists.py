@@ -51,7 +51,8 @@ class Finalist(Generic[T]):
     """A candidate whose trials all ran well.
 
     trials: its trials, in order of their numbers.
-    seen: values that the objectives minimise, for each repeat; for the first trial (which may be lucky) only without repeats.
+    objective_values: values that the objectives minimise, of each repeat; of the first trial if there are no repeats. With repeats
+        the first trial is left out, because the best of many first trials is biased.
     """
 
     trials: tuple[T, ...]
@@ -59,7 +60,7 @@ class Finalist(Generic[T]):
 
     @property
     def values(self) -> tuple[float, ...]:
-        """Geometric means over ``seen``, one for each objective."""
+        """Geometric means over the repeats, one for each objective."""
         return tuple(exp(statistics.fmean(map(log, values))) for values in zip(*self.objective_values, strict=True))
 
     @property

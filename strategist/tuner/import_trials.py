@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ from strategist.contract import codec
 from strategist.contract.goals import Goals
 from strategist.contract.knobs import Candidate, Knobs, KnobValue
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import TELLING, Evidence, Kind, Measurement, Outcome
+from strategist.contract.measurement import EVIDENCE_OUTCOMES, Evidence, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.setting_parser import parse_fix
 from strategist.contract.settings import SETTING_NAMES, full_name, with_settings
 from strategist.contract.study import HISTORY, REPEAT, ImportResult, TrialState, repeat_key
 from strategist.cost.calibration import Calibration
-from strategist.errors import FileError, InputError, StrategistError, not_among
+from strategist.errors import FileError, InputError, StrategistError, did_you_mean, not_among
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import AttemptRow, TrialRow
 from strategist.planning.planner import price_candidate
@@ -132,13 +131,8 @@ def _from_cells(
     """The candidate of a row, priced; settings without a cell have their default."""
     for name in cells:
         if name not in COLUMNS:
-            close_matches = get_close_matches(name, COLUMNS, n=1)
-            do = (
-                f"did you mean {close_matches[0]}?"
-                if close_matches
-                else "leave it out; strategist study export shows the columns that there are"
-            )
-            raise InputError(f"column {name}", "is neither a setting nor a figure", do)
+            do = "leave it out; strategist study export shows the columns that there are"
+            raise InputError(f"column {name}", "is neither a setting nor a figure", did_you_mean(name, COLUMNS) or do)
     settings = dict(_setting(SETTINGS[name], text) for name, text in cells.items() if name in SETTINGS)
     candidate = with_settings(Candidate(layout=Layout(), knobs=Knobs()), settings)
     plan = price_candidate(study_situation, candidate, deck=deck, calibration=calibration)
@@ -271,6 +265,6 @@ def _deduplicated(rows: Sequence[TrialRow]) -> list[TrialRow]:
         return row.outcome is None, (row.attempts[-1].ended or 0.0) if row.outcome and row.attempts else 0.0
 
     chosen: dict[str, TrialRow] = {}
-    for row in sorted(rows, key=lambda row: (row.outcome not in TELLING, *order(row))):
+    for row in sorted(rows, key=lambda row: (row.outcome not in EVIDENCE_OUTCOMES, *order(row))):
         chosen.setdefault(row.key, row if row.outcome else replace(row, state=TrialState.QUEUED, attempts=()))
     return sorted(chosen.values(), key=order)

@@ -6,7 +6,7 @@ from typing import Any
 
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate
-from strategist.contract.measurement import RAN, TELLING, Kind
+from strategist.contract.measurement import EVIDENCE_OUTCOMES, RAN, Kind
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.settings import settings_of, with_settings
 from strategist.cost.calibration import NEUTRAL, Calibration
@@ -62,7 +62,7 @@ def trials_of(records: Sequence[Record], source: str = "") -> list[Trial]:
     """
     found = []
     for position, record in enumerate(records, start=1):
-        if record.measurement.outcome not in TELLING or record.measurement.kind is not Kind.REAL:
+        if record.measurement.outcome not in EVIDENCE_OUTCOMES or record.measurement.kind is not Kind.REAL:
             continue
         name, seconds = f"{source}{record.trial or position}", record.measurement.step_seconds
         found.append(Trial(known=after_trial(record), seconds=seconds, name=name, proposed_by=record.proposed_by))

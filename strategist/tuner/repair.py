@@ -5,7 +5,6 @@ from pathlib import Path
 
 from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement
-from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.study import HISTORY, TrialState
 from strategist.errors import FileError, InputError
@@ -79,7 +78,7 @@ def _facts(study: Path, found: Recovered, request: Request | None) -> dict[str, 
         raise FileError(study, f"what the study was asked cannot be read any more: {remedy}")
     study_situation = situation(native(request))
     for number, row in found.trials.items():
-        if (name := mismatch(codec.loads(Plan, row.plan_json), study_situation)) is not None:
+        if (name := mismatch(row.plan, study_situation)) is not None:
             raise InputError(f"study {study}", f"trial {number} is of another {name}", "correct the file of --request")
     facts = {"request": codec.dumps(study_situation.request), **found.facts}
     texts = [row.measurement_json for row in found.attempts if row.measurement_json]
@@ -105,7 +104,7 @@ def _queued_again(trial: TrialRow, attempts: tuple[AttemptRow, ...]) -> TrialRow
 
 
 def _records(path: Path) -> dict[int, TrialRow]:
-    """Finished trials of a history by number; none where it is missing or torn there."""
+    """Finished trials of a history by number; empty if it is missing or damaged."""
     try:
         records = [record for record in history.read(path).records if record.trial is not None]
     except FileError:

@@ -20,7 +20,7 @@ from strategist.executors.executor import Executor
 from strategist.planning import planner
 from strategist.profiles import local_machine
 from strategist.profiles.cluster import scaled
-from strategist.profiles.situation import Situation
+from strategist.profiles.situation import Situation, situation_of_plan
 
 OnPoint = Callable[[ScalingPoint], None]
 GIVEN, DATA_AXIS, PLANNED = "as given", "data axis", "planned anew"
@@ -84,7 +84,7 @@ def _situation_of(plan: Plan, devices: int, *, weak: bool, backend: str) -> Situ
         raise InputError(f"--gpus {devices} --weak", law, "choose counts that divide evenly, or plan with another global batch")
     workload = replace(plan.workload, global_batch=share) if weak else plan.workload
     request = Request(model=plan.model.name, gpus=cluster.name, workload=workload, backend=backend)
-    return Situation(request=request, model=plan.model, cluster=cluster, notes=(), digest=plan.digests.profiles)
+    return situation_of_plan(plan, request, cluster)
 
 
 def _scaled(situation: Situation, plan: Plan, deck: Deck, calibration: Calibration | None) -> Scaled:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from strategist.contract import codec
 from strategist.contract.goals import Goals
-from strategist.contract.measurement import Measurement, Outcome
-from strategist.contract.plan import Plan
+from strategist.contract.measurement import Outcome
 from strategist.contract.request import Request
 from strategist.contract.study import Study, StudyStatus, StudySummary, StudyTrial, TrialState
 from strategist.errors import FileError
@@ -57,8 +56,7 @@ def study_of(ledger: Ledger) -> Study:
 def trial_of(row: TrialRow, goals: Goals) -> StudyTrial:
     """The trial of a ledger row."""
     last = row.attempts[-1] if row.attempts else None
-    plan = codec.loads(Plan, row.plan_json)
-    measurement = None if row.measurement_json is None else codec.loads(Measurement, row.measurement_json)
+    plan, measurement = row.plan, row.measurement
     ran = measurement is not None and measurement.outcome is Outcome.OK
     return StudyTrial(
         number=row.number, proposed_by=row.proposed_by, state=row.state.value, outcome=row.outcome, attempts=row.attempt,

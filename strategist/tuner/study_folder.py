@@ -11,7 +11,6 @@ from typing import Any
 from strategist.contract import codec
 from strategist.contract.goals import Goals
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
-from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.study import TrialState
 from strategist.errors import InputError
@@ -118,7 +117,7 @@ def release_abandoned(ledger: Ledger) -> None:
         if row.state is TrialState.RUNNING and row.owner and _is_gone(row.owner):
             message = f"the tuner that ran it ({row.owner}) is gone"
             lost = Measurement(
-                plan_id=codec.loads(Plan, row.plan_json).id,
+                plan_id=row.plan.id,
                 kind=kind_of(ledger),
                 outcome=Outcome.LOST,
                 evidence=Evidence(message=message),

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from strategist.cards.deck import Deck
-from strategist.contract import codec
 from strategist.contract.goals import Goals
 from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
@@ -55,7 +54,7 @@ class StudyState:
     rows: all trials, as the ledger holds them.
     results: finished trials by number.
     records: the same trials, as read from the history.
-    others: other studies whose trials this study uses.
+    warm_starts: other studies whose trials this study uses.
     """
 
     situation: Situation
@@ -66,7 +65,7 @@ class StudyState:
     rows: tuple[TrialRow, ...] = ()
     results: Mapping[int, TrialResult] = field(default_factory=dict)
     records: tuple[Record, ...] = ()
-    others: tuple[PricedWarmStart, ...] = ()
+    warm_starts: tuple[PricedWarmStart, ...] = ()
 
     @cached_property
     def crash_causes(self) -> tuple[CrashCause, ...]:
@@ -107,7 +106,7 @@ class StudyState:
     @property
     def transferred_trials(self) -> list[tuple[Tried, ...]]:
         """The trials of each other study, priced by the current calibration where it applies to them."""
-        return [other.tried(self.calibration) for other in self.others]
+        return [warm_start.tried(self.calibration) for warm_start in self.warm_starts]
 
     def priced(self, plan: Plan) -> Plan:
         """The plan priced by the current calibration."""
@@ -116,7 +115,7 @@ class StudyState:
     def plan_of(self, row: TrialRow) -> Plan:
         """The plan of a trial."""
         result = self.results.get(row.number)
-        return result.plan if result else codec.loads(Plan, row.plan_json)
+        return result.plan if result else row.plan
 
     def measurement_of(self, number: int) -> Measurement | None:
         """The measurement of a trial; None while it runs or if it was lost."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from strategist.cards.deck import Deck
 from strategist.contract import codec
 from strategist.contract.goals import Goals
-from strategist.contract.measurement import TELLING, Kind, Measurement, Outcome, TrialSettings
+from strategist.contract.measurement import EVIDENCE_OUTCOMES, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.progress import Progress
 from strategist.contract.request import Request
@@ -43,10 +43,10 @@ from strategist.tuner.warm_start import PricedWarmStart, WarmStart, add_warm_sta
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.2
 
-STEP_PATIENCE = 10.0
+STEP_TIMEOUT_FACTOR = 10.0
 """Factor on the predicted step time, which the calibration corrects, after which a step counts as hung."""
 
-START_PATIENCE = 5.0
+START_TIMEOUT_FACTOR = 5.0
 """Factor on the longest start of a trial that this tuner measured, after which a start counts as hung."""
 
 MAX_EQUAL_FAILURES = 5
@@ -64,7 +64,7 @@ class _PrunedError(Exception):
 
     def __init__(self, reason: str, progress: Progress) -> None:
         super().__init__(reason)
-        self.why, self.progress = reason, progress
+        self.reason, self.progress = reason, progress
 
 
 def tune(
@@ -113,12 +113,12 @@ def tune(
     with Ledger.open(folder, create=True, server=server) as ledger:
         set_request(ledger, folder, study_situation, kind, program)
         agreed = set_goals(ledger, folder, request, goals)
-        others = tuple(PricedWarmStart(warmth, study_situation, deck) for warmth in add_warm_starts(ledger, warm))
+        warm_starts = tuple(PricedWarmStart(item, study_situation, deck) for item in add_warm_starts(ledger, warm))
         loop = _Loop(
             folder=folder, ledger=ledger, limits=limits, settings=settings, executor=executor, on_event=on_event or _ignore_event,
             prior=prior, kind=kind,
             state=StudyState(situation=study_situation, deck=deck, goals=agreed, rankings=rankings, calibration=prior,
-                             others=others),
+                             warm_starts=warm_starts),
         )  # fmt: skip
         try:
             loop.run()
@@ -132,10 +132,10 @@ def _with_deadlines_for(settings: TrialSettings, plan: Plan, longest_start_secon
     """Settings with deadlines long enough for the plan's predicted steps and the measured starts; never shorter than the given
     ones.
     """
-    start = max(settings.init_timeout_seconds, START_PATIENCE * longest_start_seconds)
-    step = max(settings.step_timeout_seconds, STEP_PATIENCE * plan.estimate.step_seconds)
+    start = max(settings.init_timeout_seconds, START_TIMEOUT_FACTOR * longest_start_seconds)
+    step = max(settings.step_timeout_seconds, STEP_TIMEOUT_FACTOR * plan.estimate.step_seconds)
     steps = settings.warmup_steps + settings.steps + 1
-    needed = start + steps * STEP_PATIENCE * plan.estimate.step_seconds
+    needed = start + steps * STEP_TIMEOUT_FACTOR * plan.estimate.step_seconds
     wall = None if settings.wall_timeout_seconds is None else max(settings.wall_timeout_seconds, needed)
     return replace(settings, init_timeout_seconds=start, step_timeout_seconds=step, wall_timeout_seconds=wall)
 
@@ -143,6 +143,13 @@ def _with_deadlines_for(settings: TrialSettings, plan: Plan, longest_start_secon
 def _reason(measurement: Measurement) -> str:
     """Reason of a failure, with numbers masked so that equal failures have equal reasons."""
     return re.sub(r"\d[\d.]*", "#", measurement.evidence.message)
+
+
+def _cause(measurement: Measurement) -> str:
+    """Reason of a failure, with the last line of the log that is not a ruler."""
+    evidence = measurement.evidence
+    last_line = next((line for line in reversed(evidence.log_tail.splitlines()) if line.strip(" =-")), "")
+    return f"{evidence.message or 'see the logs in trials/'}{last_line and f' ({last_line.strip()})'}"
 
 
 def _ignore_event(event: TuneEvent) -> None:
@@ -172,7 +179,7 @@ class _Loop:
         """Runs trials until enough are finished and the best is confirmed, a limit is reached, or nothing is left to try."""
         release_abandoned(self.ledger)
         self.refresh()
-        self.tell(EventType.BEGUN)
+        self.emit(EventType.BEGUN)
         while True:
             self.refresh()
             if not any(row.state is TrialState.QUEUED for row in self.waiting):
@@ -181,10 +188,10 @@ class _Loop:
             if claim is not None:
                 self.execute(claim)
             elif not self.waiting:
-                self.tell(EventType.OVER)
+                self.emit(EventType.OVER)
                 return
             else:
-                self.tell(EventType.WAITING)
+                self.emit(EventType.WAITING)
                 time.sleep(POLL_SECONDS)
                 release_abandoned(self.ledger)
 
@@ -249,29 +256,26 @@ class _Loop:
             raise
         self.ledger.finish(claim, measurement.outcome, codec.one_line(measurement))
         self.refresh()
-        self.tell(EventType.ENDED)
+        self.emit(EventType.ENDED)
         self.count_failure(measurement)
 
     def count_failure(self, measurement: Measurement) -> None:
         """Ends the tuning by an InputError if trials keep failing for one reason that does not depend on their plans."""
-        if measurement.outcome in TELLING:
+        if measurement.outcome in EVIDENCE_OUTCOMES:
             self.failures.clear()
-        if measurement.outcome is not Outcome.INFRASTRUCTURE:
-            return
-        self.failures[_reason(measurement)] += 1
+        if measurement.outcome is Outcome.INFRASTRUCTURE:
+            self.failures[_reason(measurement)] += 1
         if self.failures[_reason(measurement)] >= MAX_EQUAL_FAILURES:
-            evidence = measurement.evidence
-            last_line = next((line for line in reversed(evidence.log_tail.splitlines()) if line.strip(" =-")), "")
-            cause = f"{evidence.message or 'see the logs in trials/'}{last_line and f' ({last_line.strip()})'}"
+            law = f"{MAX_EQUAL_FAILURES} trials failed for the same reason with any plan: {_cause(measurement)}"
             do = "correct that (strategist doctor looks at the machine) and start again; finished trials are kept"
-            raise InputError(f"study {self.folder}", f"{MAX_EQUAL_FAILURES} trials failed alike, whatever their plans: {cause}", do)
+            raise InputError(f"study {self.folder}", law, do)
 
     def measure(self, claim: Claim) -> Measurement:
         """Measurement of a claimed trial. Renews the lease while the trial makes progress, and prunes the trial if it cannot
         become the best.
         """
         self.refresh()
-        plan = codec.loads(Plan, claim.plan_json)
+        plan = claim.plan
         repeat = claim.proposed_by == REPEAT
         settings = replace(self.settings, steps=REPEAT_LENGTH * self.settings.steps) if repeat else self.settings
         pruning = not repeat and self.kind is Kind.REAL and self.state.goals.of_steps
@@ -287,21 +291,21 @@ class _Loop:
             start_seconds = progress.elapsed_seconds if progress.phase in STARTING else start_seconds
             if progress.phase in RUNNING:
                 self.longest_start_seconds = max(self.longest_start_seconds, start_seconds)
-            self.tell(EventType.PROGRESS, claim.number, progress)
+            self.emit(EventType.PROGRESS, claim.number, progress)
             if best is not None and (reason := pruning_reason(progress, settings, best)):
                 raise _PrunedError(reason, progress)
 
-        self.tell(EventType.STARTED, claim.number)
+        self.emit(EventType.STARTED, claim.number)
         folder = self.folder / "trials" / f"{claim.number}-{claim.attempt}"
         try:
             return self.executor.execute(plan, folder, _with_deadlines_for(settings, plan, self.longest_start_seconds), on_progress)
         except _PrunedError as error:
-            measurement = pruned_measurement(plan, self.kind, error.progress, error.why)
+            measurement = pruned_measurement(plan, self.kind, error.progress, error.reason)
             codec.save(measurement, folder / "measurement.json")
             return measurement
 
-    def tell(self, event_type: EventType, trial: int | None = None, progress: Progress | None = None) -> None:
-        """Sends one event to the listener."""
+    def emit(self, event_type: EventType, trial: int | None = None, progress: Progress | None = None) -> None:
+        """Passes one event to ``on_event``."""
         self.on_event(
             TuneEvent(
                 event_type=event_type, trial=trial, trials=self.last, progress=progress, state=self.state, limits=self.limits,
@@ -344,10 +348,4 @@ class _Loop:
 
 
 def _result(row: TrialRow) -> TrialResult:
-    text = row.measurement_json
-    return TrialResult(
-        number=row.number,
-        proposed_by=row.proposed_by,
-        plan=codec.loads(Plan, row.plan_json),
-        measurement=None if text is None else codec.loads(Measurement, text),
-    )
+    return TrialResult(number=row.number, proposed_by=row.proposed_by, plan=row.plan, measurement=row.measurement)

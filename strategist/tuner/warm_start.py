@@ -7,8 +7,7 @@ from pathlib import Path
 
 from strategist.cards.deck import Deck
 from strategist.contract import codec
-from strategist.contract.measurement import Kind, Measurement
-from strategist.contract.plan import Plan
+from strategist.contract.measurement import Kind
 from strategist.contract.request import Request
 from strategist.contract.study import WarmStartSummary
 from strategist.cost.calibration import Calibration
@@ -19,7 +18,7 @@ from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import TrialRow
 from strategist.planning.planner import price_candidate
 from strategist.profiles.history import Record
-from strategist.profiles.situation import Situation
+from strategist.profiles.situation import Situation, situation_of_plan
 from strategist.search.study import UNINFORMATIVE_OUTCOMES, Tried
 from strategist.tuner.study_folder import kind_of
 
@@ -73,10 +72,10 @@ def _read(location: str | Path, kind: Kind) -> WarmStart:
 
 
 def _record(row: TrialRow) -> Record | None:
-    if row.measurement_json is None or row.outcome in UNINFORMATIVE_OUTCOMES:
+    measurement = None if row.outcome in UNINFORMATIVE_OUTCOMES else row.measurement
+    if measurement is None:
         return None
-    plan, measurement = codec.loads(Plan, row.plan_json), codec.loads(Measurement, row.measurement_json)
-    return Record(plan=plan, measurement=measurement, trial=row.number, proposed_by=row.proposed_by)
+    return Record(plan=row.plan, measurement=measurement, trial=row.number, proposed_by=row.proposed_by)
 
 
 def add_warm_starts(ledger: Ledger, fresh: Sequence[WarmStart]) -> tuple[WarmStart, ...]:
@@ -115,17 +114,14 @@ class PricedWarmStart:
     have a calibration fitted to themselves.
     """
 
-    def __init__(self, warmth: WarmStart, situation: Situation, deck: Deck) -> None:
-        first_plan = warmth.records[0].plan
+    def __init__(self, warm_start: WarmStart, situation: Situation, deck: Deck) -> None:
+        first_plan = warm_start.records[0].plan
         request = Request(model=first_plan.model.name, gpus=first_plan.cluster.name, workload=first_plan.workload, backend="native")
-        self._situation = Situation(
-            request=request, model=first_plan.model, cluster=first_plan.cluster, notes=(), digest=first_plan.digests.profiles
-        )  # fmt: skip
-        same_stack = (
-            first_plan.cluster.device.name == situation.cluster.device.name and warmth.request.backend == situation.request.backend
-        )
-        self._fitted = None if same_stack else fit(warmth.records, factors(None, first_plan.cluster))
-        self._records, self._deck = warmth.records, deck
+        self._situation = situation_of_plan(first_plan, request)
+        same_device = first_plan.cluster.device.name == situation.cluster.device.name
+        same_stack = same_device and warm_start.request.backend == situation.request.backend
+        self._fitted = None if same_stack else fit(warm_start.records, factors(None, first_plan.cluster))
+        self._records, self._deck = warm_start.records, deck
         self._priced_by: Calibration | None = None
         self._tried: tuple[Tried, ...] = ()
 

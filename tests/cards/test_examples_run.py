@@ -8,7 +8,7 @@ import pytest
 
 from strategist.cards.card import Card
 from strategist.cards.deck import load_deck
-from strategist.contract.example import CardTest, ScriptOutcome
+from strategist.contract.card_example import CardTest, ScriptOutcome
 from strategist.executors.card_tests import run_tests
 from strategist.paths import data_dir
 

@@ -44,7 +44,7 @@ def test_studies_are_listed(studies: Path, capsys: Captured) -> None:
     assert "finished" in text
     (listed,) = json.loads(output(capsys, "list", studies, "--json"))
     assert (listed["trials"], listed["finished"], listed["status"]) == (2, 2, "finished")
-    assert output(capsys, "list", studies / "one" / "trials") == "no study lies there\n"
+    assert output(capsys, "list", studies / "one" / "trials") == "there is no study\n"
 
 
 def test_a_study_is_shown_on_one_screen_and_completely_as_json(

@@ -210,7 +210,7 @@ def test_an_exporting_run_trains_for_its_number_of_steps(
         (["--resume", "DIR/save"], "--steps 4: DIR/save/step-00000004 is at step 4 already; ask for more"),
         (["--resume", "DIR/save", "--steps", "9", "--seed", "3"], "was trained with seed 0, which gives the order of its data"),
         (["--save", "DIR/save", "--steps", "9"], "holds checkpoints up to step 4; go on with --resume DIR/save, or name another"),
-        (["--resume", "DIR/save", "--steps", "9", "--elastic"], "--elastic: goes on from checkpoints, and there are none"),
+        (["--resume", "DIR/save", "--steps", "9", "--elastic"], "--elastic: continues from checkpoints, and none are saved"),
         (["--data", "DIR/nothing.bin"], "DIR/nothing.bin: is not there"),
         (
             ["--save", "DIR/file/new", "--steps", "9"],

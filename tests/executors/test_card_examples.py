@@ -10,7 +10,7 @@ import pytest
 from executors.conftest import wait_until
 
 from strategist.contract import codec
-from strategist.contract.example import Script, ScriptOutcome, ScriptResult, Scripts
+from strategist.contract.card_example import Script, ScriptOutcome, ScriptResult, Scripts
 from strategist.executors import processes
 from strategist.executors.card_examples import run_scripts
 
@@ -128,7 +128,7 @@ def test_the_script_runner_dies_with_its_parent(tmp_path: Path) -> None:
     """The parent is killed by SIGKILL."""
     script = f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(617)"
     code = (
-        "from strategist.contract.example import Script; from strategist.executors.card_examples import run_scripts\n"
+        "from strategist.contract.card_example import Script; from strategist.executors.card_examples import run_scripts\n"
         f"run_scripts([Script(run={script!r}, ranks=2)])"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

@@ -4,7 +4,7 @@ import pytest
 
 from strategist.cards.card import Card
 from strategist.cards.reader import read_card
-from strategist.contract.example import ScriptOutcome
+from strategist.contract.card_example import ScriptOutcome
 from strategist.contract.torch_symbol import ReferenceOutcome
 from strategist.errors import InputError
 from strategist.executors.lint_environment import inspect_environment

@@ -11,8 +11,8 @@ from strategist.cli.main import main
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
 from strategist.formats.config_reader import parse_config
-from strategist.formats.effects import LAUNCH_FILE
 from strategist.formats.llama_factory import SETTING_ENTRIES, STAGES, UNPRICED_ENTRIES
+from strategist.formats.memory_effects import LAUNCH_FILE
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import load, parse
 from strategist.profiles.models import hub_name

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from strategist.contract.example import ScriptOutcome, ScriptResult
+from strategist.contract.card_example import ScriptOutcome, ScriptResult
 from strategist.contract.torch_symbol import Reference, ReferenceOutcome
 from strategist.lint.checks.all import RULES
 from strategist.lint.environment import LintEnvironment

@@ -99,6 +99,16 @@ def test_gpus_without_nvlink_use_pcie_via_the_host(node, tmp_path: Path) -> None
     assert cluster.intra.bytes_per_second < 32e9
 
 
+def test_a_driver_that_fails_gives_an_error(node, tmp_path: Path) -> None:
+    root = node()
+    driver = tmp_path / "bin" / "nvidia-smi"
+    driver.write_text(
+        driver.read_text().replace("*query-gpu=index*) for", '*query-gpu=index*) echo "GPU is lost"; exit 15;; never) for')
+    )
+    with pytest.raises(InputError, match=r"nvidia-smi fails \(GPU is lost\); run it by hand"):
+        read(root)
+
+
 def test_an_existing_file_is_not_overwritten(node, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text("mine")
     with pytest.raises(FileError, match="is there already"):

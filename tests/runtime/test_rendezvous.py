@@ -47,4 +47,4 @@ def test_a_rank_gives_up_if_rank_0_does_not_appear(tmp_path: Path) -> None:
     alone = rank(1, tmp_path, 0.5)
     _, errors = alone.communicate(timeout=100)
     assert alone.returncode == 1
-    assert "TimeoutError: timed out after 0.5 s: rank 0 has not said where to meet" in errors
+    assert "TimeoutError: timed out after 0.5 s: rank 0 has not written its address" in errors

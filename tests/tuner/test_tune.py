@@ -65,7 +65,7 @@ def test_equal_infrastructure_failures_end_a_tuning(run: Run, chaos: Chaos) -> N
     failing = Failing(failures=iter(failures))
     with pytest.raises(
         InputError,
-        match=r"5 trials failed alike, whatever their plans: port 4 is taken \(errno: 98 - Address already in use\); correct",
+        match=r"5 trials failed for the same reason with any plan: port 4 is taken \(errno: 98 - Address already in use\); correct",
     ) as caught:
         run(20, failing)
     assert "\n" not in str(caught.value)

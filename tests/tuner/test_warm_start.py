@@ -126,7 +126,7 @@ def test_a_study_cannot_warm_start_itself(warmed: Warmed, tmp_path: Path, server
 def test_a_source_study_without_usable_trials_is_refused(source_study: Path, tmp_path: Path) -> None:
     new, lost, shadows = tmp_path / "new", tmp_path / "lost", Kind.SHADOW
     Ledger.open(new, create=True).close()
-    with pytest.raises(InputError, match="5 trials failed alike"):
+    with pytest.raises(InputError, match="5 trials failed for the same reason"):
         tuned(lost, 5, StandIn(outcome=Outcome.INFRASTRUCTURE))
     for place, kind, sampler, message in (
         (tmp_path / "nowhere", Kind.REAL, "surrogate", "there is no study in this folder"),

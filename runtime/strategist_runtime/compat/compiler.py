@@ -61,7 +61,5 @@ def _no_random_numbers(fx_g: object) -> bool:
 
 
 def compiled_on_gpus_only() -> AbstractContextManager[Any]:
-    """Context in which libraries' compiled functions run eagerly on CPU, where compiling each shape takes minutes and gains
-    nothing.
-    """
+    """Context manager that disables torch.compile on CPU, where compiling each shape takes minutes and gains nothing."""
     return nullcontext() if torch.cuda.is_available() else set_stance("force_eager")

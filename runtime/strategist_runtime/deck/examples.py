@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strategist.contract import codec
-from strategist.contract.example import Script, ScriptOutcome, ScriptResult, Scripts
+from strategist.contract.card_example import Script, ScriptOutcome, ScriptResult, Scripts
 from strategist_runtime import process
 
 PRELOADED = (

@@ -39,7 +39,7 @@ def _measure(kind: str, recorder: Recorder) -> MachineRecord:
     from strategist_runtime.compat import profile as compat_profile
     from strategist_runtime.compat.device import library_versions, this_device
     from strategist_runtime.compat.groups import initialize_device_and_groups
-    from strategist_runtime.machine import compute, links
+    from strategist_runtime.machine import communication, compute
     from strategist_runtime.rendezvous import join_process_group
 
     begin = time.monotonic()
@@ -57,7 +57,7 @@ def _measure(kind: str, recorder: Recorder) -> MachineRecord:
     update = compute.host_update_rate(device, ranks)
     recorder.enter("measure")
     collectives = []
-    for sample in links.collectives(device):
+    for sample in communication.collectives(device):
         collectives.append(sample)
         recorder.enter("measure")
     dist.barrier()

@@ -20,7 +20,7 @@ class EmbeddingAndHead:
     def __init__(self, parts: Iterable[nn.Module], pairs: Sequence[tuple[int, int]], device: torch.device) -> None:
         ranks = [sorted(set(pair)) for pair in pairs]
         on_two_ranks = any(len(pair) > 1 for pair in ranks)
-        self.group = dist.new_subgroups_by_enumeration(ranks, group_desc="mesh_pp_ends")[0] if on_two_ranks else None
+        self.group = dist.new_subgroups_by_enumeration(ranks, group_desc="mesh_pp_tied_weights")[0] if on_two_ranks else None
         self.copies = [weight for name, weight in plain_names(parts) if name in ("embedding.weight", "head.weight")]
         self.device = device
 

@@ -89,7 +89,7 @@ class Checkpoints:
                 for damaged in contract.complete_checkpoints(path.parent)[
                     contract.complete_checkpoints(path.parent).index(path) + 1 :
                 ]:
-                    self.remark(f"{damaged} is damaged: the training goes on from {path.name}")
+                    self.remark(f"{damaged} is damaged: the training continues from {path.name}")
         return found
 
     def _find_source(self) -> Source | None:
@@ -171,7 +171,7 @@ class Checkpoints:
     def _record_result(self, training: Training, problem: str) -> None:
         self.unsaved = training if problem else None
         if problem and self.rank.owner:
-            self.remark(f"{name_of(training.step)} could not be saved, the training goes on: {problem}")
+            self.remark(f"{name_of(training.step)} could not be saved, the training continues: {problem}")
 
     def _run(self, steps: Steps[Any]) -> Any:
         return run_protocol(steps, self._all_gather)

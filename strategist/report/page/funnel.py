@@ -41,7 +41,7 @@ def _bars(space: Space) -> Html:
         left -= count
         rows.append(_row(name, left, space.candidates, f"−{count:,}"))
     rows.append(_row("fit", space.feasible, space.candidates, "", "feasible"))
-    header_cells = (element("th", text, scope="col") for text in ("", "left after it", "taken away", "left"))
+    header_cells = (element("th", text, scope="col") for text in ("", "left after it", "removed", "left"))
     caption = element("caption", "From all candidates to those that fit (bars are logarithmic)")
     return element("table", caption, element("thead", element("tr", *header_cells)), element("tbody", *rows), class_="bars funnel")
 

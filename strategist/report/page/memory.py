@@ -27,7 +27,7 @@ def memory(report: PlanReport) -> Html:
         if part in drawn_parts
     ]
     instant_bars = [_row(instant.name, instant.memory) for instant in report.instants]
-    pictures = [bars("Memory of a device at its worst instant", rows, max_bytes, capacity, marker_note)]
+    pictures = [bars("Peak memory of a device by part", rows, max_bytes, capacity, marker_note)]
     if instant_bars:
         pictures.append(
             bars("Memory of the fullest rank through a step, from its first instant to its last", instant_bars, max_bytes, capacity)

@@ -61,29 +61,29 @@ BADGES = {Fit.FITS: GOOD, Fit.TIGHT: UNSURE, Fit.UNKNOWN: UNSURE, Fit.TOO_LARGE:
 def _sections(report: PlanReport) -> Iterator[Section]:
     plan = report.plan
     yield Section(title="Predicted", introduction="", body=pairs(figures(plan)))
-    introduction = "What each device holds at its worst instant; parts come in one order, so that ranks can be compared."
+    introduction = "Memory of each rank at its peak, by part."
     yield Section(title="Memory", introduction=introduction, body=memory(report))
-    introduction = "What each part adds to the step; communication counts where nothing hides it."
+    introduction = "Time of a step by part; communication without the share that overlaps with computation."
     yield Section(title="Time", introduction=introduction, body=time(plan.estimate))
     if report.traffic or not plan.cluster.groups:
-        introduction = "What a rank moves over its links, as a ring sends it; layers count as cut evenly."
+        introduction = "Bytes that a rank sends per step with ring algorithms, for stages of equal size."
         yield Section(
             title="Communication",
             introduction=introduction,
             body=communication(report.traffic, "Bytes of a step, by axis and collective"),
         )
-    introduction = "Boxes are devices, frames are nodes. The line joins one group of each axis; other groups are placed likewise."
+    introduction = "Boxes are devices, frames are nodes. The line connects one group of each axis."
     yield Section(title="Mesh", introduction=introduction, body=mesh(report.mesh, plan.cluster))
     picture = element("p", report.no_timeline) if report.timeline is None else timeline(report.timeline)
     yield Section(title="Timeline", introduction=TIMELINE if report.timeline else "", body=picture)
     yield Section(title="Settings", introduction="", body=pairs([*described_parts(plan), ("runs on", supported_by(plan))]))
     if report.space is not None:
         yield Section(title="Candidates", introduction="", body=candidates(report.space, plan))
-        introduction = "A candidate counts for the first who takes it away, cards before memory."
+        introduction = "Candidates removed by each card, then by memory. Each is counted once, at the first that removes it."
         yield Section(title="Funnel", introduction=introduction, body=funnel(report.space))
     elif report.no_space:
         yield Section(title="Candidates", introduction="", body=element("p", report.no_space))
-    introduction = "What every other value of a setting would bring; settings that it needs follow it."
+    introduction = "The best plan with each other value of a setting; dependent settings change with it."
     yield Section(title="Why not", introduction=introduction, body=why_not(report.explanation))
     if len(report.plans) > 1 or report.alternatives:
         body = join([ranking(report.plans), alternatives(report.alternatives) if report.alternatives else Html()])
@@ -91,9 +91,7 @@ def _sections(report: PlanReport) -> Iterator[Section]:
     yield Section(title="Reproduce", introduction="", body=_reproduce(report))
 
 
-TIMELINE = (
-    "When each rank computes and when it waits, in the order of the schedule; numbers are micro-batches. The picture scrolls."
-)
+TIMELINE = "Computation and waiting of each rank, in the order of the schedule; numbers are micro-batches. The picture scrolls."
 
 
 def _reproduce(report: PlanReport) -> Html:
@@ -107,4 +105,4 @@ def _reproduce(report: PlanReport) -> Html:
     return join([block, digest_rows, notes(report.notes)])
 
 
-NO_COMMAND = "The names of the model and the devices mean something else here, or nothing: plan from the files that they came from."
+NO_COMMAND = "The names of the model and the devices do not resolve to this plan here: plan with the original files."

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from strategist.contract.knobs import show_value
 from strategist.expr.check import show_dimension
-from strategist.expr.language import MEANINGS
+from strategist.expr.operator_docs import OPERATOR_DOCS
 from strategist.expr.parse import FUNCTIONS, LITERAL_UNITS, MAX_DEPTH, MAX_LENGTH, MAX_STEPS
 from strategist.expr.vocabulary import CANDIDATE, ESTIMATE, OBSERVED, REQUEST, SETTINGS, UNITS, VOCABULARY, Dimension, Name
 from strategist.report.reference.links import name_link
@@ -69,7 +69,7 @@ def _expressions() -> Iterator[str]:
         ]
     )
     yield "## Operators"
-    yield table(("operator", "example", "meaning"), (_meaning(operator) for operator in MEANINGS if operator not in FUNCTIONS))
+    yield table(("operator", "example", "meaning"), (_meaning(operator) for operator in OPERATOR_DOCS if operator not in FUNCTIONS))
     yield "## Functions"
     yield table(("function", "values", "example", "meaning"), (_function(operator) for operator in FUNCTIONS))
     yield "## Units"
@@ -82,13 +82,13 @@ def _expressions() -> Iterator[str]:
 
 
 def _meaning(name: str) -> tuple[str, ...]:
-    example, meaning = MEANINGS[name]
+    example, meaning = OPERATOR_DOCS[name]
     return code("-" if name == "neg" else name), code(example), prose(meaning)
 
 
 def _function(name: str) -> tuple[str, ...]:
     minimum, maximum = FUNCTIONS[name]
-    example, meaning = MEANINGS[name]
+    example, meaning = OPERATOR_DOCS[name]
     return code(name), str(minimum) if minimum == maximum else f"{minimum} to {maximum}", code(example), prose(meaning)
 
 

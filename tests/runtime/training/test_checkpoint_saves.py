@@ -88,7 +88,7 @@ def test_a_failed_save_is_reported_and_a_later_one_succeeds(tmp_path: Path) -> N
     assert all(line["kind"] == "broken" for line in failed)
     for line in failed:
         (message,) = line["messages"]
-        assert message.startswith(f"step-{line['step']:08} could not be saved, the training goes on: rank ")
+        assert message.startswith(f"step-{line['step']:08} could not be saved, the training continues: rank ")
         assert "Input/output error" in message
         assert "\n" not in message
     training.session(1, 5, ())

@@ -1,6 +1,6 @@
 """Documentation of operators and functions: an example and one line each."""
 
-MEANINGS: dict[str, tuple[str, str]] = {
+OPERATOR_DOCS: dict[str, tuple[str, str]] = {
     "and": ("layout.tp > 1 and layout.pp > 1", "Both hold."),
     "or": ("layout.cp > 1 or workload.seq_len > 32768", "At least one holds."),
     "not": ("not model.is_moe", "It does not hold."),

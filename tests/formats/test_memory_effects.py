@@ -9,7 +9,7 @@ from contract.samples import PLAN
 from formats.names import NAMES, listed
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.estimate import MemoryParts
-from strategist.formats.effects import EFFECTS, IMAGE_ENCODER, LAUNCH_FILE, OF_SCRIPTS, bounds, effect
+from strategist.formats.memory_effects import EFFECTS, IMAGE_ENCODER, LAUNCH_FILE, OF_SCRIPTS, bounds, effect
 from strategist.formats.script_arguments import MODES, RANKS, SWITCHES
 
 MEMORY = MemoryParts(
