@@ -16,8 +16,8 @@ from strategist.contract.request import Request
 from strategist.contract.settings import SETTING_NAMES, value_of, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
-from strategist.formats.memory_effects import IMAGE_ENCODER
 from strategist.formats.finding_codes import finding
+from strategist.formats.memory_effects import IMAGE_ENCODER
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 from strategist.profiles.model_types import TEXT_PART_ONLY
