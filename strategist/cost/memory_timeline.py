@@ -378,7 +378,10 @@ def _parts(
         "logits": logits,
         "communication": communication,
     }
-    return {name: np.broadcast_to(part, t.v.tp.shape) for name, part in parts.items() if part is not None}
+    shape = t.v.tp.shape
+    return {
+        name: part if np.shape(part) == shape else np.broadcast_to(part, shape) for name, part in parts.items() if part is not None
+    }
 
 
 def _largest(peaks: Sequence[Parts], zero: Floats) -> Parts:

@@ -123,8 +123,8 @@ def _expert_degrees(model: ModelShape, fsdp_ranks: int, tp: int, constraints: Sp
     ranks, experts = fsdp_ranks * tp, model.moe.experts if model.moe else 1
     eps = constraints.values("ep", tuple(ep for ep in _divisors(ranks) if experts % ep == 0))
     etps = constraints.values("etp", (1, tp) if tp > 1 and model.moe else (1,))
-    pairs = [(int(ep), int(etp)) for ep, etp in product(eps, etps)]
-    legal = [pair for pair in pairs if not any(Layout(dp_shard=fsdp_ranks, tp=tp, ep=pair[0], etp=pair[1]).expert_violations(model))]
+    split = [Layout(dp_shard=fsdp_ranks, tp=tp, ep=int(ep), etp=int(etp)) for ep, etp in product(eps, etps)]
+    legal = [(layout.ep, layout.etp) for layout in split if not any(layout.expert_violations(model))]
     return np.array(legal, dtype=np.int64).reshape(-1, 2).T
 
 
