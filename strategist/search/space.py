@@ -98,8 +98,8 @@ def _degrees(model: ModelShape, cluster: Cluster, workload: Workload, constraint
     def open_degrees(name: str, devices: int) -> list[int]:
         return [int(value) for value in constraints.values(name, tuple(_divisors(devices)))]
 
-    experts: dict[tuple[int, int], Array] = {}
-    found = [np.zeros((len(DEGREES), 0), dtype=np.int64)]
+    experts: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    found: list[tuple[int, ...]] = []
     for pp in open_degrees("pp", cluster.devices):
         for tp in open_degrees("tp", cluster.devices // pp):
             for cp in open_degrees("cp", cluster.devices // pp // tp):
@@ -112,20 +112,17 @@ def _degrees(model: ModelShape, cluster: Cluster, workload: Workload, constraint
                     ranks = dp_shard * cp
                     if (ranks, tp) not in experts:
                         experts[ranks, tp] = _expert_degrees(model, ranks, tp, constraints)
-                    split = experts[ranks, tp]
-                    dense = np.array([[pp], [rest // dp_shard], [dp_shard], [cp], [tp]])
-                    found.append(np.vstack([np.repeat(dense, split.shape[1], axis=1), split]))
-    return np.hstack(found)
+                    found += [(pp, rest // dp_shard, dp_shard, cp, tp, ep, etp) for ep, etp in experts[ranks, tp]]
+    return np.array(found, dtype=np.int64).reshape(-1, len(DEGREES)).T
 
 
-def _expert_degrees(model: ModelShape, fsdp_ranks: int, tp: int, constraints: SpaceConstraints) -> Array:
-    """Legal ``ep`` and ``etp``, as columns."""
+def _expert_degrees(model: ModelShape, fsdp_ranks: int, tp: int, constraints: SpaceConstraints) -> list[tuple[int, int]]:
+    """Legal pairs of ``ep`` and ``etp``."""
     ranks, experts = fsdp_ranks * tp, model.moe.experts if model.moe else 1
     eps = constraints.values("ep", tuple(ep for ep in _divisors(ranks) if experts % ep == 0))
     etps = constraints.values("etp", (1, tp) if tp > 1 and model.moe else (1,))
     split = [Layout(dp_shard=fsdp_ranks, tp=tp, ep=int(ep), etp=int(etp)) for ep, etp in product(eps, etps)]
-    legal = [(layout.ep, layout.etp) for layout in split if not any(layout.expert_violations(model))]
-    return np.array(legal, dtype=np.int64).reshape(-1, 2).T
+    return [(layout.ep, layout.etp) for layout in split if not any(layout.expert_violations(model))]
 
 
 def _micro_batches(sequences: int, constraints: SpaceConstraints) -> list[int]:
