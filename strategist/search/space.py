@@ -195,7 +195,7 @@ def _grid(layout: Layout, accumulation: int, parts: Sequence[Sequence[KnobSettin
     places = dict(zip(axes, np.nonzero(legal), strict=True)) if axes else {}
     rows = int(np.count_nonzero(legal))
     return {
-        full_name(key): found[places[axis_of[key]]] if len(found) > 1 else np.repeat(found, rows) for key, found in codes.items()
+        full_name(key): found.take(places[axis_of[key]]) if len(found) > 1 else found.repeat(rows) for key, found in codes.items()
     }
 
 
