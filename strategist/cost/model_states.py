@@ -228,6 +228,11 @@ def stages(model: ModelShape, v: View, traits: MemoryTraits = TORCH_MEMORY_TRAIT
     return _with_streaming(first, model, v), _with_streaming(last, model, v)
 
 
+def distinct_stages(model: ModelShape, v: View, traits: MemoryTraits) -> tuple[Stage, ...]:
+    """The first and the last stage; where no candidate has a pipeline, the only one."""
+    return stages(model, v, traits)[: 1 if (v.pp == 1).all() else 2]
+
+
 def _recomputed_share(layers: Floats, model: ModelShape, v: View, *, last: bool = False) -> Floats:
     """Share of recomputed layers among those that the first or the ``last`` rank holds in flight, if every second layer of the
     model, from the first on, is recomputed.
