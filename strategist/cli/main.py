@@ -72,14 +72,17 @@ VERBATIM_HEADINGS = ("examples:", "exit codes:")
 TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
-def command() -> int:
-    """Entry point of a shell. The process of a short command ends without taking the interpreter apart, which takes a twentieth of the
-    time of a plan; threads are awaited and handlers of the exit run before.
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code.
+
+    Without ``argv``, which is then that of the process, the process of a short command ends at once afterwards: its threads are
+    awaited and handlers of the exit run, but the interpreter is not taken apart, which takes a twentieth of the time of a plan.
     """
+    if argv is not None or LONG_COMMANDS.intersection(sys.argv[1:2]):
+        return _main(sys.argv[1:] if argv is None else argv)
     codes: list[int] = []
-    if not LONG_COMMANDS.intersection(sys.argv[1:2]):
-        atexit.register(_end_process, codes)  # as the first, so that it runs last
-    codes.append(main())
+    atexit.register(_end_process, codes)  # as the first, so that it runs last
+    codes.append(_main(sys.argv[1:]))
     return codes[0]
 
 
@@ -92,10 +95,9 @@ def _end_process(codes: Sequence[int]) -> None:
         os._exit(codes[0])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code."""
+def _main(argv: Sequence[str]) -> int:
     _safe_output()
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(argv)
     try:
         progress = nullcontext() if INTERACTIVE_COMMANDS.intersection(arguments[:1]) else progress_bar.progress_line()
         with _interrupted_by_signals(), progress:
@@ -245,4 +247,4 @@ def _drop_output() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(command())
+    sys.exit(main())

@@ -167,8 +167,8 @@ def test_explain_shows_decisions_and_why_not(plan_file: Path, capsys: pytest.Cap
 )
 def test_a_process_that_ends_at_once_has_written_its_output_and_awaited_its_threads(arguments: list[str], code: int) -> None:
     program = (
-        "import sys, threading\nfrom strategist.cli.main import command\n"
-        "threading.Thread(target=lambda: (threading.main_thread().join(), print('awaited'))).start()\nsys.exit(command())"
+        "import sys, threading\nfrom strategist.cli.main import main\n"
+        "threading.Thread(target=lambda: (threading.main_thread().join(), print('awaited'))).start()\nsys.exit(main())"
     )
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == code
