@@ -372,12 +372,9 @@ def _parts(
 ) -> Parts:
     """The given parts, one element per candidate."""
     parts = {
-        "gradients": gradients,
-        "unsharded_parameters": unsharded,
-        "activations": activations,
-        "logits": logits,
+        "gradients": gradients, "unsharded_parameters": unsharded, "activations": activations, "logits": logits,
         "communication": communication,
-    }
+    }  # fmt: skip
     shape = t.v.tp.shape
     return {
         name: part if np.shape(part) == shape else np.broadcast_to(part, shape) for name, part in parts.items() if part is not None
