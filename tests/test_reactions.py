@@ -18,6 +18,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import settings_of, with_settings
 from strategist.contract.workload import Workload
+from strategist.executors.executor import TrialRunner
 from strategist.expr.vocabulary import OBSERVED, VOCABULARY
 from strategist.files import yaml_file
 from strategist.ledger.ledger import Ledger
@@ -191,9 +192,8 @@ def run(tmp_path: Path, deck: Deck) -> Callable[..., TuningResult]:
             NATIVE,
             study=tmp_path / "study",
             limits=Limits(trials=trials, confirm=0),
-            settings=SETTINGS,
+            runner=TrialRunner(executor=executor, settings=SETTINGS),
             deck=cards,
-            executor=executor,
         )
 
     return tuned

@@ -22,6 +22,7 @@ from strategist.contract.settings import settings_of
 from strategist.contract.study import REPEAT, TrialState
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
+from strategist.executors.executor import TrialRunner
 from strategist.executors.local import LocalExecutor
 from strategist.files import yaml_file
 from strategist.ledger.address import ADDRESS_FILE
@@ -65,7 +66,9 @@ def run(tmp_path: Path, deck: Deck) -> Callable[..., TuningResult]:
     ) -> TuningResult:
         limits = Limits(trials=trials, **{"confirm": 0, **(limits or {})})
         study, executor = tmp_path / "study", executor or StandIn()
-        return tune(request, study=study, limits=limits, settings=SETTINGS, deck=cards, executor=executor, **more)
+        return tune(
+            request, study=study, limits=limits, runner=TrialRunner(executor=executor, settings=SETTINGS), deck=cards, **more
+        )
 
     return tuned
 
@@ -257,8 +260,8 @@ def test_finalists_run_again_also_in_a_small_space(run) -> None:
 def test_a_pruned_trial_keeps_its_measurement(run, tmp_path: Path) -> None:
     slow = StandIn(luck=lambda folder: 1.0 if folder.name == "1-1" else 20.0)
     result = tune(
-        REQUEST, study=tmp_path / "study", limits=Limits(trials=3), settings=replace(SETTINGS, steps=8),
-        deck=load_deck(data_dir("cards")), executor=slow,
+        REQUEST, study=tmp_path / "study", limits=Limits(trials=3),
+        runner=TrialRunner(executor=slow, settings=replace(SETTINGS, steps=8)), deck=load_deck(data_dir("cards")),
     )  # fmt: skip
     first, *others = result.trials
     assert first.measurement.outcome is Outcome.OK
@@ -399,9 +402,8 @@ def test_a_real_tuning_on_four_ranks(tmp_path: Path, deck: Deck) -> None:
         REQUEST,
         study=tmp_path,
         limits=Limits(trials=3, confirm=0),
-        settings=TrialSettings(steps=4, warmup_steps=1),
+        runner=TrialRunner(executor=LocalExecutor(), settings=TrialSettings(steps=4, warmup_steps=1)),
         deck=deck,
-        executor=LocalExecutor(),
     )
     outcomes = [trial.measurement.outcome for trial in result.trials]
     assert outcomes == [Outcome.OK] * 3, [trial.measurement.evidence for trial in result.trials]

@@ -16,7 +16,7 @@ from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL
 from strategist.cost.price import price
-from strategist.executors.executor import OnEvent
+from strategist.executors.executor import OnEvent, TrialRunner
 from strategist.expr.columns import row_of, table
 from strategist.paths import data_dir
 from strategist.tuner.limits import Limits
@@ -91,4 +91,6 @@ if __name__ == "__main__":
     study, trials, trial_seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     executor = StandIn(trial_seconds=trial_seconds, before=lambda _: wait_for_tuners(study, int(sys.argv[5])))
     deck, limits = load_deck(data_dir("cards")), Limits(trials=trials, confirm=0)
-    tune(REQUEST, study=study, limits=limits, settings=SETTINGS, deck=deck, executor=executor, server=sys.argv[4])
+    tune(
+        REQUEST, study=study, limits=limits, runner=TrialRunner(executor=executor, settings=SETTINGS), deck=deck, server=sys.argv[4]
+    )

@@ -179,13 +179,14 @@ def scale(
     Raises:
         InputError, FileError: the plan breaks a law, a count is impossible, or the folder cannot be written.
     """
+    from strategist.executors.executor import TrialRunner
     from strategist.executors.local import LocalExecutor
     from strategist.report.scaling import write_scaling
     from strategist.tuner.scaling import scale as scale_plan
 
     check_legal(plan)
     result = scale_plan(
-        plan, counts, weak=weak, folder=Path(folder), settings=settings, executor=LocalExecutor(study="scale"),
+        plan, counts, weak=weak, folder=Path(folder), runner=TrialRunner(executor=LocalExecutor(study="scale"), settings=settings),
         deck=load_cards(cards, without), calibration=load_calibration(calibration), backend=BACKEND, on_point=on_point,
     )  # fmt: skip
     write_scaling(result, Path(folder))

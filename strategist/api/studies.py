@@ -79,6 +79,7 @@ def tune(
     'ok'
     >>> better = plan(request, calibration=study("studies/tiny").calibration)
     """
+    from strategist.executors.executor import TrialRunner
     from strategist.executors.trial_process import sweep
     from strategist.ledger.address import is_server, parse
     from strategist.tuner.tune import tune as tune_study  # imports Optuna, which takes 0.5 s
@@ -94,10 +95,10 @@ def tune(
     program = find_program(request.backend)
     folder, tuning_goals = str(Path(study).resolve()), goals or Goals(objectives=(request.objective,))
     executor = _executor(program, tuning_goals, folder, shadow=shadow, engine=engine)
+    runner = TrialRunner(executor=executor, settings=settings, kind=kind, program="" if program is None else program.digest)
     sweep(folder)  # what a killed tuner left behind would spoil every measurement
     return tune_study(
-        request, study=Path(study), limits=limits, settings=settings, deck=deck, executor=executor,
-        on_event=on_event, prior=prior, kind=kind, server=server, program="" if program is None else program.digest,
+        request, study=Path(study), limits=limits, runner=runner, deck=deck, on_event=on_event, prior=prior, server=server,
         warm=warm_start, goals=goals,
     )  # fmt: skip
 

@@ -102,9 +102,10 @@ class Layout:
             yield f"tp {self.tp} must divide ffn_size {model.ffn_size}"
         if workload.seq_len % (self.tp * 2 * self.cp if self.cp > 1 else self.tp):
             yield f"seq_len {workload.seq_len} must divide by tp {self.tp} and, with cp, by 2 x cp {self.cp}"
-        yield from self._expert_violations(model)
+        yield from self.expert_violations(model)
 
-    def _expert_violations(self, model: ModelShape) -> Iterator[str]:
+    def expert_violations(self, model: ModelShape) -> Iterator[str]:
+        """Constraints of ``ep`` and ``etp`` that this layout violates; they depend on its tp and data-parallel ranks alone."""
         if model.moe is None:
             if self.ep > 1 or self.etp > 1:
                 yield f"ep {self.ep} and etp {self.etp} need a model with experts; {model.name} is dense"

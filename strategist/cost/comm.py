@@ -212,6 +212,8 @@ def _layer_seconds(fsdp: Group, dense: Floats, experts: Floats, calls: Floats | 
     Experts that ep or etp split are sharded over the remaining ranks of fsdp x tp: over none if ep spans them all.
     """
     split = v.ep * v.etp
+    if (split == 1).all():
+        return fsdp.gather(dense + experts, calls)
     expert_group = group(v.fsdp_ranks * v.tp / split, split, cluster)
     return np.where(split > 1, fsdp.gather(dense, calls) + expert_group.gather(experts, calls), fsdp.gather(dense + experts, calls))
 

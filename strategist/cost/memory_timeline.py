@@ -372,13 +372,13 @@ def _parts(
 ) -> Parts:
     """The given parts, one element per candidate."""
     parts = {
-        "gradients": gradients,
-        "unsharded_parameters": unsharded,
-        "activations": activations,
-        "logits": logits,
+        "gradients": gradients, "unsharded_parameters": unsharded, "activations": activations, "logits": logits,
         "communication": communication,
+    }  # fmt: skip
+    shape = t.v.tp.shape
+    return {
+        name: part if np.shape(part) == shape else np.broadcast_to(part, shape) for name, part in parts.items() if part is not None
     }
-    return {name: np.broadcast_to(part, t.v.tp.shape) for name, part in parts.items() if part is not None}
 
 
 def _largest(peaks: Sequence[Parts], zero: Floats) -> Parts:

@@ -223,7 +223,9 @@ def stages(model: ModelShape, v: View, traits: MemoryTraits = TORCH_MEMORY_TRAIT
     losses = np.where(~no_pipeline & v.breadth_first, v.accumulation, 1.0)
     last_in_flight = np.where(v.looped, np.minimum(v.pp + (1 - v.pp) / v.virtual_stages, v.accumulation), 1.0)
     first_layers, last_layers = _first_and_last_layers(model, v, traits)
-    recomputed = _recomputed_share(first_layers, model, v), _recomputed_share(last_layers, model, v, last=True)
+    recomputed: tuple[Floats | float, Floats | float] = 0.5, 0.5
+    if v.recompute_every_second.any():
+        recomputed = _recomputed_share(first_layers, model, v), _recomputed_share(last_layers, model, v, last=True)
     first = Stage(
         layers=first_layers,
         dense=dense / model.layers,
@@ -252,6 +254,11 @@ def stages(model: ModelShape, v: View, traits: MemoryTraits = TORCH_MEMORY_TRAIT
     )
     last = replace(last, outputs=np.where(no_pipeline | (v.virtual_stages == 1), 0.0, last.in_flight * v.virtual_stages - 1))
     return _with_streaming(first, model, v), _with_streaming(last, model, v)
+
+
+def distinct_stages(model: ModelShape, v: View, traits: MemoryTraits) -> tuple[Stage, ...]:
+    """The first and the last stage; where no candidate has a pipeline, the only one."""
+    return stages(model, v, traits)[: 1 if (v.pp == 1).all() else 2]
 
 
 def _recomputed_share(layers: Floats, model: ModelShape, v: View, *, last: bool = False) -> Floats:

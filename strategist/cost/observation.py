@@ -14,6 +14,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import View, view
 from strategist.cost.layer_flops import Work, work_of
+from strategist.cost.model_states import distinct_stages
 from strategist.cost.price import Priced, price
 from strategist.cost.step import Step, step
 from strategist.cost.step_inputs import StepInputs, concatenate, step_inputs, take
@@ -66,10 +67,9 @@ class Table:
 
     def inputs(self, calibration: Calibration) -> StepInputs:
         """Step inputs, with links by the calibration."""
-        common = self.common
-        return step_inputs(
-            common.model, calibration.calibrated_cluster(common.cluster), common.workload, common.stack, self.view, self.work
-        )
+        common, ends = self.common, distinct_stages(self.common.model, self.view, self.common.stack.memory_traits)
+        cluster = calibration.calibrated_cluster(common.cluster)
+        return step_inputs(common.model, cluster, common.workload, common.stack, self.view, self.work, ends)
 
     def step(self, calibration: Calibration) -> Step:
         """Step times only, without memory."""

@@ -19,7 +19,7 @@ from strategist.cost.host_memory import host_memory
 from strategist.cost.layer_flops import Work, model_flops_per_token, work_of
 from strategist.cost.memory import PARTS, communicator_memory, device_memory, needed_memory
 from strategist.cost.memory_context import memory_context
-from strategist.cost.model_states import stages
+from strategist.cost.model_states import distinct_stages
 from strategist.cost.step import Step, step
 from strategist.cost.step_inputs import step_inputs
 from strategist.expr.columns import Columns
@@ -228,7 +228,7 @@ def _price_chunk(
     """The chunk; with a ``margin``, without the time of those that do not fit with it, where they are more than half of many."""
     v = view(columns, workload)
     work = work_on(model, cluster, workload, stack, v)
-    ends = stages(model, v, stack.memory_traits)[: 1 if (v.pp == 1).all() else 2]
+    ends = distinct_stages(model, v, stack.memory_traits)
     context = memory_context(model, workload, stack, work, v)
     memory_by_stage = [device_memory(stage, context, cluster.device.allocator_slack, calibration.memory) for stage in ends]
     first, last = memory_by_stage[0], memory_by_stage[-1]
@@ -242,8 +242,9 @@ def _price_chunk(
         rows = np.flatnonzero(fits) if 2 * np.count_nonzero(fits) < columns.rows > FEW_ROWS else None
     if rows is not None:
         v = view(columns.take(rows), workload)
-        work = work_on(model, cluster, workload, stack, v)
-    step_time = step(step_inputs(model, calibration.calibrated_cluster(cluster), workload, stack, v, work), calibration.factors)
+        work, ends = work_on(model, cluster, workload, stack, v), distinct_stages(model, v, stack.memory_traits)
+    inputs = step_inputs(model, calibration.calibrated_cluster(cluster), workload, stack, v, work, ends)
+    step_time = step(inputs, calibration.factors)
     step_time = step_time if rows is None else step_time.spread(rows, columns.rows)
     return Chunk(first=first, last=last, memory=memory, host_memory_bytes=host, step=step_time)
 

@@ -18,7 +18,7 @@ from strategist.cost.candidate_arrays import Floats, Number, View
 from strategist.cost.comm import Collectives, StageCollectives, collectives, stage_collectives, with_stack_links
 from strategist.cost.compute import LayerCompute, layer_compute
 from strategist.cost.layer_flops import Work
-from strategist.cost.model_states import Stage, stages, state_bytes
+from strategist.cost.model_states import Stage, state_bytes
 from strategist.cost.offload import OffloadBytes, offload_bytes
 from strategist.cost.optimizer_update import update_bytes, update_matmuls
 from strategist.cost.rates import Matmuls, Rates, dense_matmuls, expert_matmuls, head_matmuls, rates_of, with_stack_kernels
@@ -87,12 +87,15 @@ class StepInputs(LayerInputs):
     last: StageInputs
 
 
-def step_inputs(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, work: Work) -> StepInputs:
-    """Inputs of candidates that share everything but their settings; links are those of the given cluster."""
-    first, last = stages(model, v, stack.memory_traits)
-    layers = layer_inputs(model, cluster, workload, stack, first, v, work)
-    ends = [stage_inputs(stage, model, cluster, workload, stack, v, work) for stage in _distinct_stages(first, last, v)]
-    return StepInputs(**vars(layers), first=ends[0], last=ends[-1])
+def step_inputs(
+    model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, work: Work, ends: Sequence[Stage]
+) -> StepInputs:
+    """Inputs of candidates that share everything but their settings, with these first and last stages; links are those of the given
+    cluster.
+    """
+    layers = layer_inputs(model, cluster, workload, stack, ends[0], v, work)
+    stages = [stage_inputs(stage, model, cluster, workload, stack, v, work) for stage in ends]
+    return StepInputs(**vars(layers), first=stages[0], last=stages[-1])
 
 
 def layer_inputs(
@@ -124,11 +127,6 @@ def layer_inputs(
         ports_free=(inside & (v.fsdp_ranks * v.tp > cluster.gpus_per_node)).astype(np.float64),
         model_layers=float(model.layers),
     )
-
-
-def _distinct_stages(first: Stage, last: Stage, v: View) -> tuple[Stage, ...]:
-    """The stages to time; without pipelines the first is the only one."""
-    return (first,) if (v.pp == 1).all() else (first, last)
 
 
 def stage_inputs(

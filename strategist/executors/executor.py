@@ -1,10 +1,11 @@
 """Executor interface: turns a plan into a measurement, also when the trial fails."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from strategist.contract.measurement import Measurement, TrialSettings
+from strategist.contract.measurement import Kind, Measurement, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.progress import Progress
 
@@ -31,3 +32,18 @@ class Executor(Protocol):
             InputError: this machine can never run the plan.
         """
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRunner:
+    """How the trials of a study are run.
+
+    kind: kind of the executor's measurements, equal for all trials of a study. Plans that were only simulated do not count as
+        trials.
+    program: digest of the program's description if an external program trains; otherwise empty.
+    """
+
+    executor: Executor
+    settings: TrialSettings
+    kind: Kind = Kind.REAL
+    program: str = ""

@@ -15,10 +15,10 @@ from strategist.errors import InputError
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts, Mask, distinguishing_values
 from strategist.rules.backend import Backend
-from strategist.rules.policy_evaluation import Rejection, judge, undecided
+from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge, undecided
 from strategist.search.blocks import BLOCK_COLUMNS, Space
 from strategist.search.candidate_tables import CandidateSet, block_table, candidate_set
-from strategist.search.classes import candidate_classes, effect_columns
+from strategist.search.classes import candidate_classes, effect_columns, single_candidates
 from strategist.search.options import forced_options
 from strategist.search.space_constraints import SpaceConstraints
 
@@ -92,9 +92,12 @@ def _allowed(space: Space, criteria: SearchCriteria, *, defaults: bool, early_de
     narrowed = narrowed.among([rows[by_knobs.allowed[rows]] for rows in narrowed.knob_rows], narrowed.blocks.grid)
     earlier = by_block, by_knobs
 
-    names = narrowed.knobs.names.union(BLOCK_COLUMNS)
-    effects = undecided(deck, names, fixed, earlier, defaults=defaults)
-    classes = candidate_classes(narrowed, *_distinguishing_columns(narrowed, tuple(effects), criteria))
+    if narrowed.rows > PART_ROWS:
+        names = narrowed.knobs.names.union(BLOCK_COLUMNS)
+        effects = undecided(deck, names, fixed, earlier, defaults=defaults)
+        classes = candidate_classes(narrowed, *_distinguishing_columns(narrowed, tuple(effects), criteria))
+    else:  # so few are judged in less time than their classes are found
+        classes = single_candidates(narrowed)
     excluded, refusals = _refusals(criteria, classes.table, classes.weights)
     verdict = apply(classes.table, weights=classes.weights, among=~excluded, defaults=defaults, earlier=earlier)
     return Allowed(

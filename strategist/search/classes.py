@@ -105,6 +105,12 @@ def candidate_classes(candidates: CandidateSet, block_columns: Sequence[Array], 
     return CandidateClasses(candidates=candidates, blocks=of_blocks, knobs=classes_of(grid, knob_columns))
 
 
+def single_candidates(candidates: CandidateSet) -> CandidateClasses:
+    """Classes with one block, and with one combination of knobs, each."""
+    blocks, knobs = np.arange(len(candidates.blocks)), np.arange(candidates.knobs.rows)
+    return CandidateClasses(candidates=candidates, blocks=Classes(of=blocks, first=blocks), knobs=Classes(of=knobs, first=knobs))
+
+
 def effect_columns(
     table: Columns, effects: Sequence[tuple[Card, Policy, Effect]], facts: Facts, others: frozenset[str]
 ) -> Sequence[Array]:

@@ -1,6 +1,6 @@
 """Space: every legal candidate of a situation, enumerated completely; nothing is sampled."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
 from math import isqrt, prod
@@ -77,9 +77,9 @@ def layout_blocks(model: ModelShape, cluster: Cluster, workload: Workload, const
     """Legal layouts with their micro-batches, as the ``counts`` of a Space. They do not depend on the other knobs, nor on what may
     change convergence.
     """
-    legal = layouts(model, cluster, workload, constraints)
-    values = np.fromiter((getattr(layout, name) for layout in legal for name in LAYOUT_NAMES), dtype=np.int64)
-    degrees = values.reshape(-1, len(LAYOUT_NAMES)).T
+    columns: Any = _degrees(model, cluster, workload, constraints)
+    legal = Layout(**dict(zip(DEGREES, columns, strict=True)))  # what follows from degrees is computed for whole columns alike
+    degrees = np.stack([getattr(legal, name) for name in LAYOUT_NAMES])
     sequences = workload.global_batch // degrees[LAYOUT_NAMES.index("data_ranks")]
     sizes = {each: _micro_batches(each, constraints) for each in set(sequences.tolist())}
     micro_batch = np.array([size for each in sequences.tolist() for size in sizes[each]], dtype=np.int64)
@@ -87,36 +87,42 @@ def layout_blocks(model: ModelShape, cluster: Cluster, workload: Workload, const
     return np.vstack([degrees[:, layout], micro_batch, sequences[layout] // micro_batch])
 
 
-def layouts(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> Iterator[Layout]:
-    """Legal layouts over all devices. ``etp`` is 1 or ``tp``: experts are split by tp completely or not at all.
+def _degrees(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> Array:
+    """Degrees of the legal layouts over all devices: ``DEGREES`` x layouts. ``etp`` is 1 or ``tp``: experts are split by tp
+    completely or not at all.
 
-    A degree that breaks a law by itself is skipped before the loops over further degrees multiply it.
+    A layout is legal if it is without ``ep`` and ``etp``, and if these keep the laws of experts. Neither depends on how data ranks
+    are divided between shards and replicas, so that few layouts are asked.
     """
 
     def open_degrees(name: str, devices: int) -> list[int]:
         return [int(value) for value in constraints.values(name, tuple(_divisors(devices)))]
 
+    experts: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    found: list[tuple[int, ...]] = []
     for pp in open_degrees("pp", cluster.devices):
         for tp in open_degrees("tp", cluster.devices // pp):
-            if pp > model.layers or model.heads % tp:
-                continue
             for cp in open_degrees("cp", cluster.devices // pp // tp):
-                if workload.global_batch % (rest := cluster.devices // pp // tp // cp):
+                rest = cluster.devices // pp // tp // cp
+                if any(Layout(pp=pp, tp=tp, cp=cp, dp_shard=rest).violations(model, workload, cluster.devices)):
                     continue
                 for dp_shard in open_degrees("dp_shard", rest):
-                    for ep, etp in _expert_degrees(model, dp_shard * cp * tp, tp, constraints):
-                        replicas = rest // dp_shard
-                        layout = Layout(pp=pp, tp=tp, cp=cp, dp_shard=dp_shard, dp_replicate=replicas, ep=ep, etp=etp)
-                        open_replicas = constraints.values("dp_replicate", (layout.dp_replicate,))
-                        if open_replicas and not any(layout.violations(model, workload, cluster.devices)):
-                            yield layout
+                    if not constraints.values("dp_replicate", (rest // dp_shard,)):
+                        continue
+                    ranks = dp_shard * cp
+                    if (ranks, tp) not in experts:
+                        experts[ranks, tp] = _expert_degrees(model, ranks, tp, constraints)
+                    found += [(pp, rest // dp_shard, dp_shard, cp, tp, ep, etp) for ep, etp in experts[ranks, tp]]
+    return np.array(found, dtype=np.int64).reshape(-1, len(DEGREES)).T
 
 
-def _expert_degrees(model: ModelShape, ranks: int, tp: int, constraints: SpaceConstraints) -> Iterator[tuple[int, int]]:
-    experts = model.moe.experts if model.moe else 1
+def _expert_degrees(model: ModelShape, fsdp_ranks: int, tp: int, constraints: SpaceConstraints) -> list[tuple[int, int]]:
+    """Legal pairs of ``ep`` and ``etp``."""
+    ranks, experts = fsdp_ranks * tp, model.moe.experts if model.moe else 1
     eps = constraints.values("ep", tuple(ep for ep in _divisors(ranks) if experts % ep == 0))
     etps = constraints.values("etp", (1, tp) if tp > 1 and model.moe else (1,))
-    return ((int(ep), int(etp)) for ep, etp in product(eps, etps) if ranks % (int(ep) * int(etp)) == 0)
+    split = [Layout(dp_shard=fsdp_ranks, tp=tp, ep=int(ep), etp=int(etp)) for ep, etp in product(eps, etps)]
+    return [(layout.ep, layout.etp) for layout in split if not any(layout.expert_violations(model))]
 
 
 def _micro_batches(sequences: int, constraints: SpaceConstraints) -> list[int]:
@@ -189,7 +195,7 @@ def _grid(layout: Layout, accumulation: int, parts: Sequence[Sequence[KnobSettin
     places = dict(zip(axes, np.nonzero(legal), strict=True)) if axes else {}
     rows = int(np.count_nonzero(legal))
     return {
-        full_name(key): found[places[axis_of[key]]] if len(found) > 1 else np.repeat(found, rows) for key, found in codes.items()
+        full_name(key): found.take(places[axis_of[key]]) if len(found) > 1 else found.repeat(rows) for key, found in codes.items()
     }
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import GLOO_NOTE, Measurement, Outcome, TrialSettings
+from strategist.contract.measurement import GLOO_NOTE, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.progress import counted
 from strategist.contract.request import Request
 from strategist.contract.scaling import Scaling, ScalingPoint
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
-from strategist.executors.executor import Executor
+from strategist.executors.executor import TrialRunner
 from strategist.planning import planner
 from strategist.profiles import local_machine
 from strategist.profiles.cluster import scaled
@@ -43,8 +43,7 @@ def scale(
     *,
     weak: bool,
     folder: Path,
-    settings: TrialSettings,
-    executor: Executor,
+    runner: TrialRunner,
     deck: Deck,
     calibration: Calibration | None = None,
     backend: str = "native",
@@ -59,7 +58,9 @@ def scale(
     points: list[ScalingPoint] = []
     for scaled_plan in counted(planned, "counts of devices"):
         measured = (
-            None if scaled_plan.plan is None else executor.execute(scaled_plan.plan, folder / f"{scaled_plan.devices}", settings)
+            None
+            if scaled_plan.plan is None
+            else runner.executor.execute(scaled_plan.plan, folder / f"{scaled_plan.devices}", runner.settings)
         )
         points.append(_point(scaled_plan, measured, points))
         if on_point is not None:

@@ -20,7 +20,7 @@ from strategist.cost.fit import fit
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
 from strategist.executors.deadlines import RUNNING, STARTING
-from strategist.executors.executor import Executor
+from strategist.executors.executor import TrialRunner
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import Claim, TrialRow
 from strategist.planning.planner import answer
@@ -72,13 +72,10 @@ def tune(
     *,
     study: Path,
     limits: Limits,
-    settings: TrialSettings,
+    runner: TrialRunner,
     deck: Deck,
-    executor: Executor,
     on_event: OnTuneEvent | None = None,
     prior: Calibration | None = None,
-    kind: Kind = Kind.REAL,
-    program: str = "",
     server: str = "",
     warm: Sequence[WarmStart] = (),
     goals: Goals | None = None,
@@ -90,9 +87,6 @@ def tune(
     KeyboardInterrupt, which is raised again.
 
     Args:
-        kind: kind of the executor's measurements, equal for all trials of a study. Plans that were only simulated do not count
-            as trials.
-        program: digest of the program's description if an external program trains; otherwise empty.
         warm: trials of other studies; they are stored in the ledger.
         goals: the study's goals; None means those that it began with, or the request's objective alone in a new study.
 
@@ -111,12 +105,11 @@ def tune(
         )
     folder = study.resolve()
     with Ledger.open(folder, create=True, server=server) as ledger:
-        set_request(ledger, folder, study_situation, kind, program)
+        set_request(ledger, folder, study_situation, runner.kind, runner.program)
         agreed = set_goals(ledger, folder, request, goals)
         warm_starts = tuple(PricedWarmStart(item, study_situation, deck) for item in add_warm_starts(ledger, warm))
         loop = _Loop(
-            folder=folder, ledger=ledger, limits=limits, settings=settings, executor=executor, on_event=on_event or _ignore_event,
-            prior=prior, kind=kind,
+            folder=folder, ledger=ledger, limits=limits, runner=runner, on_event=on_event or _ignore_event, prior=prior,
             state=StudyState(situation=study_situation, deck=deck, goals=agreed, rankings=rankings, calibration=prior,
                              warm_starts=warm_starts),
         )  # fmt: skip
@@ -163,11 +156,9 @@ class _Loop:
     folder: Path
     ledger: Ledger
     limits: Limits
-    settings: TrialSettings
-    executor: Executor
+    runner: TrialRunner
     on_event: OnTuneEvent
     prior: Calibration
-    kind: Kind
     state: StudyState
     reacted: set[int] = field(default_factory=set)
     failures: Counter[str] = field(default_factory=Counter)
@@ -277,8 +268,9 @@ class _Loop:
         self.refresh()
         plan = claim.plan
         repeat = claim.proposed_by == REPEAT
-        settings = replace(self.settings, steps=REPEAT_LENGTH * self.settings.steps) if repeat else self.settings
-        pruning = not repeat and self.kind is Kind.REAL and self.state.goals.of_steps
+        settings = self.runner.settings
+        settings = replace(settings, steps=REPEAT_LENGTH * settings.steps) if repeat else settings
+        pruning = not repeat and self.runner.kind is Kind.REAL and self.state.goals.of_steps
         best = self.state.best if pruning else None
         renewed, start_seconds = time.monotonic(), 0.0
 
@@ -298,9 +290,11 @@ class _Loop:
         self.emit(EventType.STARTED, claim.number)
         folder = self.folder / "trials" / f"{claim.number}-{claim.attempt}"
         try:
-            return self.executor.execute(plan, folder, _with_deadlines_for(settings, plan, self.longest_start_seconds), on_progress)
+            return self.runner.executor.execute(
+                plan, folder, _with_deadlines_for(settings, plan, self.longest_start_seconds), on_progress
+            )
         except _PrunedError as error:
-            measurement = pruned_measurement(plan, self.kind, error.progress, error.reason)
+            measurement = pruned_measurement(plan, self.runner.kind, error.progress, error.reason)
             codec.save(measurement, folder / "measurement.json")
             return measurement
 
@@ -309,7 +303,7 @@ class _Loop:
         self.on_event(
             TuneEvent(
                 event_type=event_type, trial=trial, trials=self.last, progress=progress, state=self.state, limits=self.limits,
-                prior=self.prior, kind=self.kind, expected_gain=self.expected_gain,
+                prior=self.prior, kind=self.runner.kind, expected_gain=self.expected_gain,
             )
         )  # fmt: skip
 

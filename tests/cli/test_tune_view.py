@@ -22,6 +22,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.study import TrialState
+from strategist.executors.executor import TrialRunner
 from strategist.ledger.ledger import Ledger
 from strategist.tuner.event import EventType, TuneEvent
 from strategist.tuner.limits import Limits
@@ -156,7 +157,14 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> list[TuneEvent]:
     """All events of a tuning of 9 trials."""
     received: list[TuneEvent] = []
     study, limits = tmp_path_factory.mktemp("live"), Limits(trials=9, confirm=0, minutes=600, device_hours=500)
-    tune(REQUEST, study=study, limits=limits, settings=SETTINGS, deck=DECK, executor=Mixed(), on_event=received.append)
+    tune(
+        REQUEST,
+        study=study,
+        limits=limits,
+        runner=TrialRunner(executor=Mixed(), settings=SETTINGS),
+        deck=DECK,
+        on_event=received.append,
+    )
     return received
 
 
@@ -230,7 +238,14 @@ def test_trials_of_other_tuners_are_shown_while_waiting(tmp_path: Path) -> None:
                 ledger.finish(others.pop(), Outcome.OK, codec.dumps(measurement))
 
         limits = Limits(trials=6, confirm=0)
-        tune(REQUEST, study=tmp_path, limits=limits, settings=SETTINGS, deck=DECK, executor=StandIn(), on_event=take)
+        tune(
+            REQUEST,
+            study=tmp_path,
+            limits=limits,
+            runner=TrialRunner(executor=StandIn(), settings=SETTINGS),
+            deck=DECK,
+            on_event=take,
+        )
     moved = next(place for place, event in enumerate(received, 1) if event.event_type is EventType.PROGRESS)
     lines = view_lines(received[:moved], 80, 24)
     assert lines[2].startswith("Trial 6 of 6  measure, step 1")

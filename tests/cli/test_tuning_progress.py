@@ -23,6 +23,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.study import TrialState
 from strategist.errors import InputError
 from strategist.executors import processes
+from strategist.executors.executor import TrialRunner
 from strategist.ledger.ledger import Ledger
 from strategist.tuner.event import EventType, TuneEvent
 from strategist.tuner.json_lines import LineType, TuneLine
@@ -114,7 +115,16 @@ def tuning_lines(folder: Path, *, trials: int, executor: StandIn, on_event=None)
                 on_event(event)
 
         limits = Limits(trials=trials, confirm=0)
-        following.end(tune(REQUEST, study=folder, limits=limits, settings=SETTINGS, deck=DECK, executor=executor, on_event=take))
+        following.end(
+            tune(
+                REQUEST,
+                study=folder,
+                limits=limits,
+                runner=TrialRunner(executor=executor, settings=SETTINGS),
+                deck=DECK,
+                on_event=take,
+            )
+        )
     return list(lines(out.getvalue()))
 
 

@@ -11,7 +11,7 @@ from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.planning.ranking import constraints_of
 from strategist.profiles.situation import situation
-from strategist.rules.policy_evaluation import judge
+from strategist.rules.policy_evaluation import PART_ROWS, judge
 from strategist.search.blocks import Space
 from strategist.search.candidate_tables import CandidateSet, block_table, candidate_set
 from strategist.search.card_filter import SearchCriteria, allowed_of
@@ -72,13 +72,21 @@ def differing_requests(requests: int, seed: int) -> list[Request]:
     return [request for place, request in enumerate(drawn) if not same_verdicts(request, defaults=place % 3 > 0)]
 
 
+@pytest.fixture(params=[0, PART_ROWS], ids=["by class", "one by one"])
+def _judged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates are judged by class, or small tables of them one by one."""
+    monkeypatch.setattr("strategist.search.card_filter.PART_ROWS", request.param)
+
+
+@pytest.mark.usefixtures("_judged")
 def test_classes_get_the_verdicts_of_their_candidates() -> None:
-    assert not differing_requests(12, seed=21)
+    assert not differing_requests(6, seed=21)
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("_judged")
 def test_classes_of_many_requests_get_the_verdicts_of_their_candidates() -> None:
-    assert not differing_requests(300, seed=22)
+    assert not differing_requests(150, seed=22)
 
 
 @pytest.mark.parametrize("backend", ["torchtitan", "megatron-lm", "native"])

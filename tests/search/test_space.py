@@ -12,7 +12,7 @@ from contract.samples import CLUSTER, MODEL, MOE
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, Candidate, Knobs, show_value
-from strategist.contract.layout import Layout
+from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.settings import AXIS_ORDERS, with_settings
 from strategist.contract.workload import Workload
@@ -24,7 +24,7 @@ from strategist.rules.backend import Backend
 from strategist.search.blocks import Grids
 from strategist.search.candidate_tables import block_table, candidate_table
 from strategist.search.rank import candidate
-from strategist.search.space import SEARCHED_SAVED_OPERATIONS, VIRTUAL_STAGES, space
+from strategist.search.space import SEARCHED_SAVED_OPERATIONS, VIRTUAL_STAGES, layout_blocks, space
 from strategist.search.space_constraints import SpaceConstraints
 
 EXPERTS = replace(MODEL, name="experts", moe=MOE)
@@ -161,6 +161,16 @@ def test_the_space_contains_every_legal_candidate_exactly_once(model: ModelShape
     found = candidates(model, on, SMALL, SpaceConstraints(backend=backend))
     assert len(set(found)) == len(found)
     assert set(found) == legal
+
+
+@pytest.mark.parametrize("model", [MODEL, EXPERTS], ids=["dense", "experts"])
+def test_the_layouts_are_those_that_keep_every_law(model: ModelShape) -> None:
+    on, workload = cluster(3, 8), Workload(seq_len=192, global_batch=24)
+    blocks = layout_blocks(model, on, workload, SpaceConstraints(fix={"micro_batch": 1}))
+    found = list(map(tuple, blocks[: len(DEGREES)].T.tolist()))
+    legal = [layout for layout in layouts_of(24, model.moe is not None) if not any(layout.violations(model, workload, 24))]
+    assert len(set(found)) == len(found) == len(legal) > 100
+    assert set(found) == {tuple(getattr(layout, name) for name in DEGREES) for layout in legal}
 
 
 def _searched_values(name: str, values: tuple[Any, ...], layout: Layout, backend: Backend) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from strategist.contract.goals import Goals
 from strategist.contract.outcome import Outcome
 from strategist.contract.request import Request
 from strategist.contract.study import HISTORY, REPEAT, repeat_key
+from strategist.executors.executor import TrialRunner
 from strategist.ledger.ledger import Ledger
 from strategist.paths import data_dir
 from strategist.tuner.limits import Limits
@@ -47,9 +48,8 @@ def tuned(
         request,
         study=folder,
         limits=Limits(trials=trials, confirm=0),
-        settings=SETTINGS,
+        runner=TrialRunner(executor=executor or StandIn(), settings=SETTINGS),
         deck=DECK,
-        executor=executor or StandIn(),
         server=server,
         on_event=on_event,
         goals=goals,

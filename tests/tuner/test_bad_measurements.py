@@ -12,7 +12,7 @@ from executors.conftest import STAND_IN, StandInEngine
 from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome, RankRecord, TrialSettings
 from strategist.contract.plan import Plan
-from strategist.executors.executor import OnEvent
+from strategist.executors.executor import OnEvent, TrialRunner
 from strategist.executors.local import LocalExecutor
 from strategist.tuner.limits import Limits
 from strategist.tuner.tune import tune
@@ -58,8 +58,9 @@ def test_an_impossible_measurement_is_never_ranked_best(tmp_path: Path, chaos: C
         chaos.random().shuffle(some)
         executor_of_faults = FaultyExecutor(faults=iter([*some, "well"]))
         result = tune(
-            request, study=tmp_path / f"{number}", limits=Limits(trials=len(some) + 1, confirm=0), settings=SETTINGS, deck=DECK,
-            executor=executor_of_faults,
+            request, study=tmp_path / f"{number}", limits=Limits(trials=len(some) + 1, confirm=0),
+            runner=TrialRunner(executor=executor_of_faults, settings=SETTINGS),
+            deck=DECK,
         )  # fmt: skip
         count += len(some)
         assert result.best is not None

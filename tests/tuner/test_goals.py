@@ -17,6 +17,7 @@ from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.study import REPEAT
 from strategist.errors import InputError
+from strategist.executors.executor import TrialRunner
 from strategist.ledger.ledger import Ledger
 from strategist.planning.planner import ranked
 from strategist.profiles.situation import situation
@@ -39,8 +40,9 @@ def run(tmp_path: Path) -> Callable[..., TuningResult]:
 
     def run(trials: int, goals: Goals | None = None, executor: StandIn | None = None, **more: Any) -> TuningResult:
         limits = Limits(trials=trials, **more.pop("limits", {"confirm": 0}))
-        how = {"request": REQUEST, "study": tmp_path / "study", "executor": executor or StandIn(), **more}
-        result = tune(**how, limits=limits, settings=SETTINGS, deck=DECK, goals=goals)
+        how = {"request": REQUEST, "study": tmp_path / "study", **more}
+        runner = TrialRunner(executor=executor or StandIn(), settings=SETTINGS)
+        result = tune(**how, limits=limits, runner=runner, deck=DECK, goals=goals)
         assert result_of(how["study"]) == result
         return result
 

@@ -12,6 +12,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement, Outcome
 from strategist.contract.study import TrialState
 from strategist.errors import FileError, InputError
+from strategist.executors.executor import TrialRunner
 from strategist.ledger.ledger import Ledger
 from strategist.tuner.export import export
 from strategist.tuner.import_trials import import_file, merge
@@ -69,9 +70,8 @@ def test_imported_trials_calibrate_the_search(tmp_path: Path) -> None:
         REQUEST,
         study=tmp_path / "study",
         limits=Limits(trials=4, confirm=0),
-        settings=SETTINGS,
+        runner=TrialRunner(executor=StandIn(slowness=3.0), settings=SETTINGS),
         deck=DECK,
-        executor=StandIn(slowness=3.0),
     )
     last = result.trials[-1]
     assert last.plan.candidate not in candidates(slow)
@@ -170,9 +170,8 @@ def test_merging_two_studies_duplicates_no_trial(tmp_path: Path) -> None:
         REQUEST,
         study=tmp_path / "both",
         limits=Limits(trials=len(tried) + 1, confirm=0),
-        settings=SETTINGS,
+        runner=TrialRunner(executor=StandIn(), settings=SETTINGS),
         deck=DECK,
-        executor=StandIn(),
     )
     assert len(result.trials) == len(tried) + 1
 

@@ -17,6 +17,7 @@ from strategist.contract.request import Request
 from strategist.contract.scaling import Scaling
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
+from strategist.executors.executor import TrialRunner
 from strategist.report.scaling import scaling_plot, scaling_report
 from strategist.tuner.scaling import DATA_AXIS, GIVEN, PLANNED, scale, scaled_plans
 from tests.report.samples import rendered
@@ -53,7 +54,9 @@ class StandIn:
 
 
 def scaled(plan: Plan, counts: tuple[int, ...], folder: Path, *, weak: bool = False, broken: int = 0) -> Scaling:
-    return scale(plan, counts, weak=weak, folder=folder, settings=TrialSettings(), executor=StandIn(broken), deck=DECK)
+    return scale(
+        plan, counts, weak=weak, folder=folder, runner=TrialRunner(executor=StandIn(broken), settings=TrialSettings()), deck=DECK
+    )
 
 
 def test_the_data_axis_scales_with_the_number_of_devices() -> None:

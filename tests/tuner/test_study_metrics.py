@@ -8,6 +8,7 @@ import pytest
 from tuner_stand_in import SETTINGS, StandIn
 
 from strategist.contract.measurement import Kind, Outcome
+from strategist.executors.executor import TrialRunner
 from strategist.planning.planner import ranked
 from strategist.tuner.event import TuneEvent
 from strategist.tuner.limits import Limits
@@ -24,7 +25,14 @@ def last(tmp_path: Path) -> Callable[..., TuneEvent]:
         events: list[TuneEvent] = []
         asked = Limits(trials=trials, confirm=0, **limits)
         executor = executor or StandIn()
-        tune(request, study=tmp_path, limits=asked, settings=SETTINGS, deck=DECK, executor=executor, on_event=events.append)
+        tune(
+            request,
+            study=tmp_path,
+            limits=asked,
+            runner=TrialRunner(executor=executor, settings=SETTINGS),
+            deck=DECK,
+            on_event=events.append,
+        )
         return events[-1]
 
     return run

@@ -13,7 +13,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.progress import Progress
 from strategist.contract.request import Request
 from strategist.errors import InputError
-from strategist.executors.executor import Executor, OnEvent
+from strategist.executors.executor import Executor, OnEvent, TrialRunner
 from strategist.search.tuning_result import TuningResult
 from strategist.tuner.limits import Limits
 from strategist.tuner.tune import MAX_EQUAL_FAILURES, tune
@@ -31,7 +31,9 @@ def run(tmp_path: Path) -> Run:
 
     def tuned(trials: int, executor: Executor, request: Request = REQUEST) -> TuningResult:
         limits = Limits(trials=trials, confirm=0)
-        return tune(request, study=tmp_path / "study", limits=limits, settings=SETTINGS, deck=DECK, executor=executor)
+        return tune(
+            request, study=tmp_path / "study", limits=limits, runner=TrialRunner(executor=executor, settings=SETTINGS), deck=DECK
+        )
 
     return tuned
 

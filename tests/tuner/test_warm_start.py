@@ -14,6 +14,7 @@ from strategist.contract.measurement import Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import FileError, InputError
+from strategist.executors.executor import TrialRunner
 from strategist.ledger.ledger import Ledger
 from strategist.report.study import study_report
 from strategist.search.tuning_result import TuningResult
@@ -49,8 +50,9 @@ def warmed(tmp_path: Path) -> Warmed:
     def run(trials: int, *places: object, request: Request = LARGER, executor: StandIn | None = None, study="here", server=""):
         warm = read([str(place) for place in places], Kind.REAL, "surrogate")
         return tune(
-            request, study=tmp_path / study, limits=Limits(trials=trials, confirm=0), settings=SETTINGS, deck=DECK,
-            executor=executor or Stalling(), warm=warm, server=server,
+            request, study=tmp_path / study, limits=Limits(trials=trials, confirm=0),
+            runner=TrialRunner(executor=executor or Stalling(), settings=SETTINGS),
+            deck=DECK, warm=warm, server=server,
         )  # fmt: skip
 
     return run
