@@ -73,31 +73,9 @@ TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code.
-
-    Without ``argv``, which is then that of the process, the process of a short command ends at once afterwards: its threads are
-    awaited and handlers of the exit run, but the interpreter is not taken apart, which takes a twentieth of the time of a plan.
-    """
-    if argv is not None or LONG_COMMANDS.intersection(sys.argv[1:2]):
-        return _main(sys.argv[1:] if argv is None else argv)
-    codes: list[int] = []
-    atexit.register(_end_process, codes)  # as the first, so that it runs last
-    codes.append(_main(sys.argv[1:]))
-    return codes[0]
-
-
-def _end_process(codes: Sequence[int]) -> None:
-    """Ends the process with the exit code; an exception has none and is left to the interpreter."""
-    if codes:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):  # a reader that is gone was handled before
-                stream.flush()
-        os._exit(codes[0])
-
-
-def _main(argv: Sequence[str]) -> int:
+    """Runs the command line and returns its exit code."""
     _safe_output()
-    arguments = list(argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         progress = nullcontext() if INTERACTIVE_COMMANDS.intersection(arguments[:1]) else progress_bar.progress_line()
         with _interrupted_by_signals(), progress:
@@ -128,6 +106,7 @@ def _main(argv: Sequence[str]) -> int:
 def _run(arguments: list[str]) -> int:
     if not LONG_COMMANDS.intersection(arguments[:1]):
         gc.disable()  # garbage collection would take a twentieth of a short command's time
+        atexit.register(gc.freeze)  # nor does the interpreter look for it as it ends
     command_name = next((item for item in arguments if not item.startswith("-")), "")
     asks_for_help = HELP.intersection(arguments)
     parser = whole_parser([command_name], COMMANDS if asks_for_help or command_name not in COMMANDS else [command_name])

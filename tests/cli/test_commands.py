@@ -160,20 +160,3 @@ def test_explain_shows_decisions_and_why_not(plan_file: Path, capsys: pytest.Cap
     assert "Illegal: " in capsys.readouterr().out
     assert main(["explain", str(plan_file), "--why-not", "recompute=always"]) == 2
     assert "--why-not recompute=always" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"), [(["profiles", "--json"], 0), (["plan", "--model", "none-such", "--gpus", "8x24GB"], 2)]
-)
-def test_a_process_that_ends_at_once_has_written_its_output_and_awaited_its_threads(arguments: list[str], code: int) -> None:
-    program = (
-        "import sys, threading\nfrom strategist.cli.main import main\n"
-        "threading.Thread(target=lambda: (threading.main_thread().join(), print('awaited'))).start()\nsys.exit(main())"
-    )
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == code
-    assert done.stdout.endswith("awaited\n")
-    if code:
-        assert "none-such" in done.stderr
-    else:
-        json.loads(done.stdout.removesuffix("awaited\n"))
