@@ -2,7 +2,6 @@
 
 import json
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ def figures(plan: Plan, settings: TrialSettings, meshes: Meshes) -> dict[str, An
 
 def main(folder: Path, names: list[str]) -> None:
     """Runs the plans ``<name>.json`` of the folder; rank 0 writes the figures of each."""
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo")
     settings, found = codec.load(TrialSettings, folder / "settings.json"), {}
     for name in names:
         if dist.get_rank() == 0:

@@ -89,7 +89,7 @@ def compared(tmp_path_factory, tokenizer):  # noqa: F811
         codec.save(settings, folder / "settings.json")
         for name, chosen in plans.items():
             codec.save(chosen, folder / f"{name}.json")
-        done = forked(ranks, ["runtime.training_rank", str(folder), *plans], timeout=240)
+        done = forked(ranks, ["runtime.training_rank", str(folder), *plans])
         assert done.returncode == 0, done.stdout + done.stderr
         found = json.loads((folder / "found.json").read_text(encoding="utf-8"))
         return {name: (found[name], figures(single_process_plan(chosen), settings, Meshes())) for name, chosen in plans.items()}
