@@ -6,10 +6,12 @@ on the device and write rows; ``absorb`` compares them with what was predicted, 
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from gpu.packages import reach
 
+BEGIN = time.monotonic()
 SESSIONS = {"first": 420, "grid": 540, "shadow": 420}
 """The commands of the day, and the seconds each may take."""
 
@@ -54,7 +56,7 @@ def _done(options: argparse.Namespace) -> str | None:
         else:
             from gpu.day import run
 
-            run(options.command, options.folder, options.out, options.seconds, options.only)
+            run(options.command, options.folder, options.out, BEGIN + options.seconds - time.monotonic(), options.only)
     except (StrategistError, OSError) as error:
         return str(error)
     return None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 from postgres_server import PostgresServer, missing
 
-pytest_plugins = ("chaos",)
+pytest_plugins = ("chaos", "time_limit")
 settings.register_profile("no clock", deadline=None)
 settings.load_profile("no clock")
 

@@ -65,7 +65,7 @@ def test_a_failed_or_skipped_case_is_a_row(tmp_path: Path) -> None:
     for number, (name, changes) in enumerate(cases.items()):
         case = {"version": 1, "type": "Case", **complete(name), **changes}
         (folder / "cases" / f"{number}.json").write_text(json.dumps(case), encoding="utf-8")
-    done = run_gpu_day("first", folder, "--out", folder, "--seconds", 60)
+    done = run_gpu_day("first", folder, "--out", folder, "--seconds", 600)
     assert done.returncode == 0, done.stderr
     found = {row["case"]: row for row in rows(folder / "first.jsonl")}
     assert found["fails"]["error"] == "exit code 1"
@@ -73,7 +73,7 @@ def test_a_failed_or_skipped_case_is_a_row(tmp_path: Path) -> None:
     assert found["hangs"]["error"].startswith("ended after ")
     assert found["long"]["error"].startswith("not started: ")
     assert [row["case"] for row in rows(folder / "first.jsonl")] == list(scripts)
-    run_gpu_day("first", folder, "--out", folder, "--seconds", 60)  # successful cases are kept
+    run_gpu_day("first", folder, "--out", folder, "--seconds", 600)  # successful cases are kept
     assert [row["case"] for row in rows(folder / "first.jsonl")].count("runs") == 1
     run_gpu_day("first", folder, "--out", folder, "--only", "runs")
     assert [row["case"] for row in rows(folder / "first.jsonl")].count("runs") == 2
@@ -83,7 +83,7 @@ def complete(name: str) -> dict[str, Any]:
     """A complete case of a command, as ``prepare`` writes."""
     return {
         "name": name, "session": "first", "arguments": [], "plan": None, "rank": None, "simulated": None, "not_simulated": "",
-        "expected_seconds": 1.0, "limit_seconds": 30.0,
+        "expected_seconds": 1.0, "limit_seconds": 300.0,
     }  # fmt: skip
 
 

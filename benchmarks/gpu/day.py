@@ -52,10 +52,11 @@ def run(session: str, folder: Path, out: Path, budget_seconds: float, only: Coll
     file = out / f"{session}.jsonl"
     cases = _chosen(read_cases(folder, session), file, only)
     with tempfile.TemporaryDirectory() as name, file.open("a", encoding="utf-8") as rows:
-        for waiting in one_ahead(cases, Path(name)):
-            case, left = waiting.case, end - time.monotonic()
-            if left < case.expected_seconds:
-                kill(waiting)
+        for case, waiting in one_ahead(cases, Path(name), end):
+            left = end - time.monotonic()
+            if waiting is None or left < case.expected_seconds:
+                if waiting is not None:
+                    kill(waiting)
                 row = {**planned_row(case), "error": f"not started: {left:.0f} s left of {budget_seconds:.0f}"}
             else:
                 row = measured(replace(waiting, case=replace(case, limit_seconds=min(case.limit_seconds, left))))
@@ -66,10 +67,14 @@ def run(session: str, folder: Path, out: Path, budget_seconds: float, only: Coll
             print(f"{case.name:36}{shown[:200]}", flush=True)
 
 
-def one_ahead(cases: Sequence[Case], folder: Path) -> Iterator[Started]:
-    """The cases' processes in turn. Imports take seconds, so each is started, on cores that are free, as the one before gets its
-    turn."""
-    processes = (started(case, folder / str(number)) for number, case in enumerate(cases))
+def one_ahead(cases: Sequence[Case], folder: Path, end: float) -> Iterator[tuple[Case, Started | None]]:
+    """The cases in turn, with their processes. Imports take seconds, so each is started, on cores that are free, as the one before
+    gets its turn; None for those that have no time left before ``end``.
+    """
+    processes = (
+        (case, started(case, folder / str(number)) if case.expected_seconds <= end - time.monotonic() else None)
+        for number, case in enumerate(cases)
+    )
     current = next(processes, None)
     while current is not None:
         following = next(processes, None)

@@ -105,7 +105,7 @@ def test_an_interrupted_card_test_leaves_no_process(tmp_path: Path) -> None:
         assert command.poll() is None
         time.sleep(0.05)
     command.send_signal(signal.SIGINT)
-    _, errors = command.communicate(timeout=60)
+    _, errors = command.communicate()
     assert (command.returncode, errors) == (130, "strategist: interrupted\n")
     assert processes.tagged(f"examples.{command.pid}.") == {}
 

@@ -21,7 +21,7 @@ def completed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 
     def completions(*words: str) -> set[str]:
         command = ["bash", "-c", ASK, str(script), "strategist", *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         assert done.stderr == ""
         return set(done.stdout.split())
 
@@ -50,7 +50,7 @@ def test_each_shell_parses_its_completion_script(shell: str, tmp_path: Path, cap
     script.write_text(capsys.readouterr().out)
     assert "node-failures" in script.read_text()
     if (path := shutil.which(shell)) is not None:
-        subprocess.run([path, "-n", str(script)], check=True, timeout=30)
+        subprocess.run([path, "-n", str(script)], check=True)
 
 
 def test_an_unknown_shell_prints_one_error_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,7 @@ def overlap(one: StudyTrial, other: StudyTrial) -> bool:
 @pytest.mark.full
 def test_two_trials_run_in_parallel(slurm: SlurmCluster, tmp_path: Path) -> None:
     tuner = started(slurm, tmp_path / "study", "--slurm=--exclusive", "--trials", "2", "--at-once", "2", "--json")
-    printed, errors = tuner.communicate(timeout=150)
+    printed, errors = tuner.communicate()
     assert tuner.returncode == 0, errors
     assert printed.startswith("{")
     first, second = read(tmp_path / "study").trials
@@ -68,9 +68,9 @@ def test_all_parallel_tuners_end_with_the_command(number: signal.Signals, slurm:
     study = tmp_path / "study"
     tuner = started(slurm, study, "--trials", "4", "--at-once", "2", "--quiet")
     wait_until(lambda: len(list(study.glob("trials/*/launcher.meeting"))) == 2)
-    assert len(processes_of(study)) > 8
+    wait_until(lambda: len(processes_of(study)) > 8)
     tuner.send_signal(number)
-    tuner.communicate(timeout=100)
+    tuner.communicate()
     wait_until(lambda: not processes_of(study))
     wait_until(lambda: not slurm.output_of("squeue", "--noheader"))
     if number == signal.SIGINT:

@@ -128,9 +128,7 @@ def test_a_plan_that_cannot_be_simulated_has_an_open_verdict_with_a_reason(capsy
 @pytest.mark.full
 def test_the_example_of_published_layouts_shows_that_a_layout_fits() -> None:
     script = Path(__file__).resolve().parents[2] / "examples" / "llama3_405b_layouts.py"
-    shown = subprocess.run(
-        [sys.executable, script, "FSDP2 x TP, no stages"], capture_output=True, text=True, timeout=270, check=True
-    )
+    shown = subprocess.run([sys.executable, script, "FSDP2 x TP, no stages"], capture_output=True, text=True, check=True)
     heading, row = shown.stdout.splitlines()
     predicted, simulated, reserved, capacity = map(float, re.findall(r"\b\d+\.\d\b", row))
     assert heading.split()[-4:] == ["predicted", "simulated", "reserved", "of"]

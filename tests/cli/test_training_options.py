@@ -66,7 +66,7 @@ def train(
             assert command.poll() is None, command.communicate()
             time.sleep(0.01)
         os.kill(ancestor(ranks_of(command.pid)[1], generations), signal.SIGKILL)
-    out, errors = command.communicate(timeout=200)
+    out, errors = command.communicate()
     assert ranks_of(command.pid) == {}
     done = subprocess.CompletedProcess(arguments, command.returncode, out, errors)
     return done, codec.load(Measurement, folder / "out" / "measurement.json")
@@ -153,7 +153,7 @@ def test_a_training_stopped_by_a_signal_saves_its_step_and_resumes(two_ranks: Pa
             command.send_signal(signal.SIGINT)
         else:
             os.kill(ranks_of(command.pid)[1], signal.SIGTERM)
-        _, errors = command.communicate(timeout=200)
+        _, errors = command.communicate()
         measurement = codec.load(Measurement, out / "measurement.json")
         assert (command.returncode, measurement.outcome, measurement.restarts) == (130, Outcome.CANCELLED, 0), errors
         done = checkpoint.read(checkpoint.find(save)).step

@@ -367,6 +367,8 @@ def test_variables_of_the_plan_override_the_environment_of_ranks(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("NCCL_ALGO", "Tree")
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: range(16))
     on_gpus = replace(plan, cluster=replace(plan.cluster, device=replace(plan.cluster.device, kind="cuda")))
     options = replace(plan.candidate.options, nccl_algorithm="ring", expandable_segments=True)
     on_gpus = replace(on_gpus, candidate=replace(plan.candidate, options=options))
@@ -375,6 +377,7 @@ def test_variables_of_the_plan_override_the_environment_of_ranks(
         seen = json.loads((tmp_path / "trial" / f"environment-{rank}.json").read_text())
         assert (seen["NCCL_ALGO"], seen["NCCL_DEBUG"]) == ("Ring", "WARN")
         assert seen["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+        assert seen["OMP_NUM_THREADS"] == "8"  # two ranks share 16 cores
 
 
 def test_missing_devices_are_refused_before_starting(plan: Plan, tmp_path: Path):

@@ -131,7 +131,7 @@ def refused(fault: Fault, folder: Path, plan: Plan) -> tuple[float, str]:
     words = [str(folder / "plan.json"), str(place / "trial"), fault.kind, str(fault.ranks), program, "x" * fault.interpreter_goes]
     done = subprocess.run(
         [*within, python, "-c", RUN, *words], env={**os.environ, **set_here, "PYTHONPATH": ":".join(filter(None, paths))},
-        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
+        cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     seconds, _, printed = done.stdout.partition("\n")
     return (float(seconds), printed.strip()) if printed else (0.0, f"NOTHING: {done.stdout}{done.stderr[-2000:]}")

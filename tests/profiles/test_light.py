@@ -15,7 +15,7 @@ from strategist.profiles import history, request_file, situation
 situation.situation(Request(model="32b", gpus="8x24GB"))
 print(json.dumps(sorted(sys.modules)))
 """
-    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in json.loads(answer.stdout)}
     assert "strategist" in loaded
     assert loaded & HEAVY == set()

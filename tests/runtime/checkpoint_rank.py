@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -21,7 +20,7 @@ from strategist.contract.plan import Plan
 
 def main(folder: Path, sessions: list[str]) -> None:
     """Runs ``<training>=<step>=<plan file>`` one after another, each up to its step; writes the losses of each training."""
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo")
     settings, losses = codec.load(TrialSettings, folder / "settings.json"), dict[str, list[float]]()
     for text in sessions:
         training, last, path = text.split("=")

@@ -2,12 +2,10 @@
 
 import json
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from strategist_runtime.compat.groups import set_timeouts
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.process import leave
 from strategist_runtime.training.trainer import make_trainer
@@ -25,7 +23,6 @@ def report(place: Path) -> float:
     plan, settings = codec.load(Plan, place / "plan.json"), codec.load(TrialSettings, place / "settings.json")
     device, layout = torch.device("cpu"), plan.candidate.layout
     meshes = make_meshes(layout, "cpu", dist.get_rank(), experts=plan.model.moe is not None, offload=plan.candidate.knobs.offload)
-    set_timeouts(60)
     trainer = make_trainer(plan, settings, meshes, device)
     for index in range(STEPS):
         trainer.step(trainer.batch(index))
@@ -35,7 +32,7 @@ def report(place: Path) -> float:
 
 def main(places: list[str]) -> None:
     """Runs all plans; rank 0 writes loss.json into each folder."""
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo")
     for place in map(Path, places):
         loss = report(place)
         if dist.get_rank() == 0:

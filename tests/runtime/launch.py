@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+from time_limit import TimeLimit, processor_seconds
+
 from strategist.contract import codec
 from strategist.contract.measurement import RankRecord, TrialSettings
 from strategist.contract.plan import Plan
@@ -31,28 +33,27 @@ DEATHS = {"SIGSEGV": 128 + signal.SIGSEGV, "SIGABRT": 128 + signal.SIGABRT}
 
 SECONDS_FOR_TRACEBACKS = 2
 
-SHORT = TrialSettings(steps=3, warmup_steps=1)
+SHORT = TrialSettings(steps=3, warmup_steps=1, init_timeout_seconds=3600.0, step_timeout_seconds=3600.0)
+"""A trial of three steps. The test's timeout ends ranks that hang; collectives of slow ranks wait."""
 
 
-def torchrun(ranks: int, arguments: Sequence[str], timeout: float = 120, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs a module on ``ranks`` processes to its end, with ``variables`` in their environment."""
+def torchrun(ranks: int, arguments: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a module on ``ranks`` processes to its end, with ``variables`` in their environment; the test's timeout is the limit."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
     command += ["--nproc-per-node", str(ranks), "-m", *arguments]
     environment = {**ENVIRONMENT, **variables}
     return _retry_torch_crashes(
         arguments,
-        lambda: subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, check=False),
+        lambda: subprocess.run(command, capture_output=True, text=True, env=environment, check=False),
     )
 
 
-def forked(
-    ranks: int, arguments: Sequence[str], timeout: float = 120, place: Path | None = None, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def forked(ranks: int, arguments: Sequence[str], place: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     """Like ``torchrun``, in forks of a process that has imported torch (:mod:`runtime.pool`); each pytest process has one.
 
     The ranks run in ``place``, or in the working directory of the tests.
     """
-    return _retry_torch_crashes(arguments, lambda: _pool().run(ranks, arguments, timeout, place or Path.cwd(), variables))
+    return _retry_torch_crashes(arguments, lambda: _pool().run(ranks, arguments, None, place or Path.cwd(), variables))
 
 
 class Pool:
@@ -69,12 +70,12 @@ class Pool:
         self._process.wait()
 
     def run(
-        self, ranks: int, arguments: Sequence[str], timeout: float, place: Path, variables: dict[str, str]
+        self, ranks: int, arguments: Sequence[str], timeout: float | None, place: Path, variables: dict[str, str]
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a module on ``ranks`` processes to its end.
+        """Runs a module on ``ranks`` processes to its end. Ranks that are ended before print their tracebacks.
 
         Raises:
-            subprocess.TimeoutExpired: it took longer than ``timeout`` seconds; its ranks are killed.
+            subprocess.TimeoutExpired: they hang, by the law of ``TimeLimit``; without ``timeout`` the test's timeout is the limit.
         """
         with tempfile.TemporaryDirectory() as folder:
             job = Job(
@@ -85,23 +86,25 @@ class Pool:
             out, errors = (path.read_text(encoding="utf-8") for path in job.outputs)
         return subprocess.CompletedProcess(arguments, code, out, errors)
 
-    def _code(self, job: Job, timeout: float) -> int:
+    def _code(self, job: Job, timeout: float | None) -> int:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(job.line())
         self._process.stdin.flush()
         leader = int(self._process.stdout.readline())
-        ended, _, _ = select.select([self._process.stdout], [], [], timeout)
-        if not ended:
+        limit = TimeLimit.of(timeout or 0.0)
+        try:
+            while not select.select([self._process.stdout], [], [], timeout)[0]:
+                if limit.reached(processor_seconds()):
+                    raise subprocess.TimeoutExpired(job.module, limit.seconds)
+        except BaseException as interruption:
             os.killpg(leader, TRACEBACK_SIGNAL)
             time.sleep(SECONDS_FOR_TRACEBACKS)
             os.killpg(leader, signal.SIGKILL)
-        code = int(self._process.stdout.readline())
-        if not ended:
-            error = subprocess.TimeoutExpired(job.module, timeout)
-            error.add_note(job.outputs[1].read_text(encoding="utf-8")[-6000:])
-            raise error
-        return code
+            self._process.stdout.readline()
+            interruption.add_note(job.outputs[1].read_text(encoding="utf-8")[-6000:])
+            raise
+        return int(self._process.stdout.readline())
 
 
 @cache

@@ -5,14 +5,13 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
 import torch
 import torch._dynamo
 import torch.distributed as dist
-from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS, set_timeouts
+from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.process import leave
@@ -40,7 +39,6 @@ def train(plan: Plan, settings: TrialSettings) -> tuple[list[StepResult], dict[s
     device = torch.device("cpu")
     experts, offload = plan.model.moe is not None, plan.candidate.knobs.offload
     meshes = shared_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=experts, offload=offload)
-    set_timeouts(30)
     trainer = make_trainer(plan, settings, meshes, device)
     results, gradients = [], {}
     for index in range(STEPS):
@@ -86,7 +84,7 @@ def report(name: str, plan: Plan) -> dict[str, object]:
 
 def main(world: int, target: Path, chosen: list[str]) -> None:
     """Runs the cases named in ``chosen``, or all of ``world`` ranks, and writes their results on rank 0."""
-    dist.init_process_group(COLLECTIVE_BACKENDS["cpu"], timeout=timedelta(seconds=60))
+    dist.init_process_group(COLLECTIVE_BACKENDS["cpu"])
     found = {}
     for name, plan in cases():
         if plan.candidate.layout.world_size == world and (not chosen or name in chosen):

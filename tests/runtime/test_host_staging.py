@@ -31,7 +31,7 @@ def results(tmp_path_factory):
     found = {}
     for ranks, names, how in ((1, references, ()), (WORLD, CHOSEN, ("runtime.staged_rank",))):
         target = folder / f"{ranks}.json"
-        done = forked(ranks, [*how, "runtime.parity_rank", str(target), *sorted(names)], timeout=280, **NO_COMPILER)
+        done = forked(ranks, [*how, "runtime.parity_rank", str(target), *sorted(names)], **NO_COMPILER)
         assert done.returncode == 0, done.stdout + done.stderr
         found |= json.loads(target.read_text(encoding="utf-8"))
     return found

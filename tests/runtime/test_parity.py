@@ -43,7 +43,7 @@ def results(request, tmp_path_factory):
     @cache
     def ran(world):
         target = tmp_path_factory.mktemp("parity") / f"{world}.json"
-        done = forked(world, ["runtime.parity_rank", str(target), *sorted(chosen | wanted)], timeout=880, **NO_COMPILER)
+        done = forked(world, ["runtime.parity_rank", str(target), *sorted(chosen | wanted)], **NO_COMPILER)
         return done, target
 
     @cache
@@ -70,7 +70,7 @@ def test_a_parallel_run_trains_like_a_single_process(name, results):
 @pytest.mark.engine("torchrun")
 @pytest.mark.full
 def test_a_run_with_inductor_kernels_trains_like_a_single_process(results, tmp_path):
-    done = torchrun(2, ["runtime.parity_rank", str(tmp_path / "fused.json"), FUSED], timeout=190)
+    done = torchrun(2, ["runtime.parity_rank", str(tmp_path / "fused.json"), FUSED])
     assert done.returncode == 0, done.stdout + done.stderr
     compare(FUSED, json.loads((tmp_path / "fused.json").read_text(encoding="utf-8"))[FUSED], results)
 

@@ -37,7 +37,7 @@ def test_ranks_meet_without_an_address_and_leave_no_file(tmp_path: Path) -> None
     (tmp_path / "rank-0.port-0-0").write_text("1")  # left by an earlier attempt that died
     attempt = {"TORCHELASTIC_RUN_ID": "a/b", "TORCHELASTIC_RESTART_COUNT": "1"}
     ranks = [rank(number, tmp_path, 60.0, **attempt) for number in (1, 0)]
-    outputs = [process.communicate(timeout=100) for process in ranks]
+    outputs = [process.communicate() for process in ranks]
     assert [out for out, _ in outputs] == ["[0, 1]\n"] * 2, outputs
     assert os.listdir(tmp_path) == ["rank-0.port-0-0"]
 
@@ -45,6 +45,6 @@ def test_ranks_meet_without_an_address_and_leave_no_file(tmp_path: Path) -> None
 @pytest.mark.full
 def test_a_rank_gives_up_if_rank_0_does_not_appear(tmp_path: Path) -> None:
     alone = rank(1, tmp_path, 0.5)
-    _, errors = alone.communicate(timeout=100)
+    _, errors = alone.communicate()
     assert alone.returncode == 1
     assert "TimeoutError: timed out after 0.5 s: rank 0 has not written its address" in errors

@@ -65,7 +65,7 @@ def results(request, folder):
     items = [item for item in request.session.items if item.path == Path(__file__) and hasattr(item, "callspec")]
     chosen = sorted({name for item in items for name in item.callspec.params.values() if name in {*CASES, *EXPORTED}})
     for world in (1, 2):
-        done = forked(world, ["runtime.transformers_rank", str(folder), *chosen], timeout=190, **NO_COMPILER)
+        done = forked(world, ["runtime.transformers_rank", str(folder), *chosen], **NO_COMPILER)
         assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((folder / f"{world}.json").read_text(encoding="utf-8")) for world in (1, 2)]
 

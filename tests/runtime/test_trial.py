@@ -153,7 +153,7 @@ def test_an_invalid_plan_file_is_refused_with_its_path(tmp_path):
 
 def test_without_a_launcher_a_one_line_error_names_torchrun(tmp_path):
     arguments = [sys.executable, "-m", *trial_arguments(plan(), tmp_path)]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "torchrun" in done.stderr
     assert len(done.stderr.splitlines()) == 1

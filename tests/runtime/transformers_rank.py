@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -78,7 +77,7 @@ def export(folder: Path, names: list[str]) -> None:
 
 def main(folder: Path, names: list[str]) -> None:
     """Trains the cases of ``names``, as one process if the world has a single rank, and writes the results."""
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo")
     found = {}
     for name, parallel in cases():
         if name not in names:

@@ -82,23 +82,35 @@ class Pipeline:
     def evaluate(self, batch: Batch) -> Tensor:
         """The loss of this rank's rows, forward only; 0 on ranks without the last stage. Each stage runs all micro-batches,
         without the schedule, whose buffers are made for backward passes.
+
+        Where a stage receives from the rank to which it sends (two ranks, interleaved stages), it sends after its last micro-batch:
+        NCCL exchanges the messages of two ranks in one order, so a send would wait for a receive behind the peer's other sends.
         """
-        total, local_outputs, sends = torch.zeros((), device=batch.tokens.device), dict[tuple[int, int], Tensor](), []
+        total, local_outputs = torch.zeros((), device=batch.tokens.device), dict[tuple[int, int], Tensor]()
+        sends: list[tuple[dist.Work | None, Tensor]] = []
         for stage, part in self.parts.items():
+            unsent: list[Tensor] = []
             for micro_batch, rows in enumerate(batch.micro_batches(self.plan.candidate.knobs.micro_batch)):
                 x = rows.tokens if stage == 0 else self._stage_input(stage, micro_batch, local_outputs)
                 y = part(x, **rows.extras(targets=self.loss.chunked))
                 if stage == self.stage_count - 1:
                     total += local(self.loss(y, rows.targets))
-                elif (peer := self._rank_of(stage + 1)) == self._rank_of(stage):
+                elif self._rank_of(stage + 1) == self._rank_of(stage):
                     local_outputs[stage + 1, micro_batch] = y
                 else:
-                    y = y.contiguous()
-                    sends.append((dist.isend(y, group=self.group, group_dst=peer), y))
+                    unsent.append(y.contiguous())
+                    if stage == 0 or self._rank_of(stage + 1) != self._rank_of(stage - 1):
+                        sends += self._sends(stage, unsent)
+            sends += self._sends(stage, unsent)
         for work, _ in sends:
             assert work is not None  # None only for a send to this rank itself
             work.wait()
         return total
+
+    def _sends(self, stage: int, unsent: list[Tensor]) -> list[tuple[dist.Work | None, Tensor]]:
+        """Starts to send these outputs of a stage, and empties the list."""
+        outputs, unsent[:] = tuple(unsent), []
+        return [(dist.isend(y, group=self.group, group_dst=self._rank_of(stage + 1)), y) for y in outputs]
 
     def _stage_input(self, stage: int, micro_batch: int, local_outputs: dict[tuple[int, int], Tensor]) -> Tensor:
         """The input of a stage for a micro-batch, from this rank or another."""

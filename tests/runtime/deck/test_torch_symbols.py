@@ -45,7 +45,7 @@ SYMBOLS = {
 
 def look_up(names: list[tuple[str, str]], folder: Path | None = None) -> tuple[References, str]:
     command = [sys.executable, "-m", "strategist_runtime.deck.torch_symbols"]
-    done = subprocess.run(command, input=json.dumps(names), capture_output=True, text=True, timeout=100, check=True, cwd=folder)
+    done = subprocess.run(command, input=json.dumps(names), capture_output=True, text=True, check=True, cwd=folder)
     return codec.loads(References, done.stdout), done.stderr
 
 

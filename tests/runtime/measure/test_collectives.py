@@ -191,13 +191,16 @@ def test_compiled_attention_is_recognised_by_its_kernel_name():
 
 
 def test_correlation_ids_of_cuda_calls_are_not_taken_for_those_of_operators():
-    """A CUDA call that launches an optimizer kernel can have the id of a matmul operator."""
+    """A CUDA call that launches an optimizer kernel can have the id of a matmul operator. Kineto calls those that it does not know
+    INVALID (cupti_strings.cpp).
+    """
     events = [
         Event(title="aten::mm", begin=0, end=5, own=1),
         Event(title="Optimizer.step#AdamW.step", begin=30, end=40),
         Event(title="aten::_fused_adamw_", begin=31, end=35, own=2),
         Event(title="cudaLaunchKernel", begin=32, end=33, own=1, link=2),
         Event(title="cuLaunchKernelEx", begin=33, end=34, own=1),
+        Event(title="INVALID", begin=34, end=35, own=1, link=2),
         Event(title="gemm", begin=100, end=110, cuda=True, link=1),
     ]
     assert on_device(events).kinds["matmul"] == [(100, 110)]

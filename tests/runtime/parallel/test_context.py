@@ -80,7 +80,7 @@ def test_a_window_as_long_as_the_sequence_is_ignored():
 def attention_messages(request, tmp_path_factory):
     """The number of ranks, and the messages of a layer's attention on one of them, by kind and collective."""
     target = tmp_path_factory.mktemp("context") / "found.json"
-    done = forked(request.param, ["runtime.context_rank", str(target)], timeout=55)
+    done = forked(request.param, ["runtime.context_rank", str(target)])
     assert done.returncode == 0, done.stderr
     return request.param, json.loads(target.read_text(encoding="utf-8"))
 

@@ -172,8 +172,10 @@ def test_the_host_prefetches_one_stage_and_two_micro_batches(monkeypatch):
         id(of.stage_throttle): "stage ",
         id(of.micro_batch_throttle): "micro ",
     }
-    text = "".join(names[id(item)] for item in issued)
-    for stage in text.split("stage ")[1:]:
+    before, *passes = "".join(names[id(item)] for item in issued).split("stage ")
+    assert before == ""
+    assert len(passes) == 2 * len(of.stages)  # forward and backward
+    for stage in passes:
         weights, *micro_batches = stage.split("micro ")
         assert set(weights) <= {"w"}
         assert all(part in ("", "i", "ii") for part in micro_batches)

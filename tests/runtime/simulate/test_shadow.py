@@ -107,20 +107,20 @@ def test_a_shadow_rank_reserves_the_published_memory_of_8b_on_h100(ranks, reserv
     trial_plan = plan(
         layout=Layout(dp_shard=ranks), knobs=knobs, model=LLAMA_8B, workload=workload, kind="cuda", memory_bytes=96 * GIB
     )
-    found = shadow(trial_plan, 0, tmp_path, replace(SHORT, init_timeout_seconds=600.0), seconds=800)
+    found = shadow(trial_plan, 0, tmp_path)
     assert found.peak_reserved_bytes == pytest.approx(reserved * GIB, rel=0.05)
     assert found.compute_seconds < found.profiled_step_seconds
 
 
-def shadow(trial_plan, rank, folder, settings=SHORT, seconds=120):
+def shadow(trial_plan, rank, folder, settings=SHORT):
     folder.mkdir(exist_ok=True)
-    done = run(trial_plan, rank, folder, settings, seconds)
+    done = run(trial_plan, rank, folder, settings)
     assert done.returncode == 0, done.stderr
     return codec.load(RankRecord, folder / "rank-0.json")
 
 
-def run(trial_plan, rank, folder, settings: TrialSettings, seconds=120):
-    return forked(1, [*trial_arguments(trial_plan, folder, settings), "--shadow", str(rank)], timeout=seconds)
+def run(trial_plan, rank, folder, settings: TrialSettings):
+    return forked(1, [*trial_arguments(trial_plan, folder, settings), "--shadow", str(rank)])
 
 
 def traffic_of(record):

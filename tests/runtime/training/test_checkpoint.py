@@ -84,7 +84,7 @@ def interrupted(tmp_path_factory):
             path = folder / f"{training}-{last}.json"
             codec.save(plan(model=model, layout=layout, knobs=Knobs(**knobs), options=Options(**options)), path)
             sessions.append(f"{training}={last}={path}")
-        done = forked(4, ["runtime.checkpoint_rank", str(folder), *sessions], timeout=240)
+        done = forked(4, ["runtime.checkpoint_rank", str(folder), *sessions])
         assert done.returncode == 0, done.stdout + done.stderr
         return folder / training, json.loads((folder / "losses.json").read_text(encoding="utf-8"))[training]
 

@@ -32,6 +32,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 CPU = torch.device("cpu")
 DEEP = replace(TINY, name="qwen deep", layers=5, qk_norm=True, tied_embeddings=True)
+INTERLEAVED = {"pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2}
 V_SHAPED = {"pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2}
 FLEX = Options(cp_attention="flex")
 LORA = replace(WORKLOAD, train="lora", lora_rank=4)
@@ -39,6 +40,7 @@ PAIRS = {
     "fsdp": plan(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2, reshard_after_forward=False)),
     "tensor": plan(layout=Layout(tp=2), knobs=Knobs(micro_batch=4, sequence_parallel=True, loss_parallel=True)),
     "pipeline": plan(model=DEEP, layout=Layout(pp=2), knobs=Knobs(micro_batch=2, **V_SHAPED)),
+    "interleaved": plan(model=DEEP, layout=Layout(pp=2), knobs=Knobs(micro_batch=2, **INTERLEAVED)),
 }
 """Plans on two ranks."""
 
@@ -89,7 +91,7 @@ def compared(tmp_path_factory, tokenizer):  # noqa: F811
         codec.save(settings, folder / "settings.json")
         for name, chosen in plans.items():
             codec.save(chosen, folder / f"{name}.json")
-        done = forked(ranks, ["runtime.training_rank", str(folder), *plans], timeout=240)
+        done = forked(ranks, ["runtime.training_rank", str(folder), *plans])
         assert done.returncode == 0, done.stdout + done.stderr
         found = json.loads((folder / "found.json").read_text(encoding="utf-8"))
         return {name: (found[name], figures(single_process_plan(chosen), settings, Meshes())) for name, chosen in plans.items()}

@@ -62,7 +62,7 @@ def exported(request, tmp_path_factory):
             settings = replace(settings, weights=str(place / "origin"))
         codec.save(run, place / "plan.json")
         codec.save(settings, place / "settings.json")
-    done = forked(2, ["runtime.export_rank", *map(str, places.values())], timeout=150)
+    done = forked(2, ["runtime.export_rank", *map(str, places.values())])
     assert done.returncode == 0, done.stderr
     return places
 
