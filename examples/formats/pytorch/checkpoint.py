@@ -38,8 +38,7 @@ def draw_weights(parameters):
 
 def hugging_face_state(parameters):
     """Parameters by their names in Hugging Face's files."""
-    names = {name: ".".join(HUGGING_FACE.get(word, word) for word in name.split(".")) for name in parameters}
-    return {names[name]: parameter.detach() for name, parameter in parameters.items()}
+    return {".".join(HUGGING_FACE.get(word, word) for word in name.split(".")): part.detach() for name, part in parameters.items()}
 
 
 @torch.no_grad()

@@ -46,8 +46,7 @@ def sample(tokens, number):
     if tokens is None:  # synthetic text that can be learned: it counts up by a small step, modulo the vocabulary
         random_bits = scramble(scramble(SEED) ^ number)
         return (random_bits % VOCAB_SIZE + (1 + (random_bits >> 48) % 4) * torch.arange(SEQ_LEN + 1)) % VOCAB_SIZE
-    samples = (len(tokens) - 1) // SEQ_LEN
-    if samples < 1:
+    if (samples := (len(tokens) - 1) // SEQ_LEN) < 1:
         raise SystemExit(f"the data has fewer than {SEQ_LEN + 1} tokens")
     first = SEQ_LEN * shuffle(number % samples, samples, number // samples)
     ids = np.array(tokens[first : first + SEQ_LEN + 1], dtype=np.int64)

@@ -3,6 +3,7 @@
 # expected: 103 ms a step, 19,828 tokens/s, 35.2 MiB of 1.8 GiB a device
 # missing: data: --data with token ids; without it the text is synthetic
 # missing: weights: --weights with a folder of Hugging Face's; without it they are random
+# missing: learning rate, steps and checkpoints: LEARNING_RATE in plan.py is 0.001 at every step; without --steps and --save FOLDER 10 steps are trained, and nothing is kept
 
 LAYERS = 4
 HIDDEN_SIZE = 128

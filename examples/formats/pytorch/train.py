@@ -45,8 +45,7 @@ def build(meshes, device):
     with torch.device("meta"):
         part = Decoder()
     apply_tensor_parallel(part, meshes["tp"])
-    policy = MixedPrecisionPolicy(getattr(torch, PRECISION), getattr(torch, REDUCE_DTYPE))
-    fsdp = {"mesh": meshes["dp_shard"], "mp_policy": policy}
+    fsdp = {"mesh": meshes["dp_shard"], "mp_policy": MixedPrecisionPolicy(getattr(torch, PRECISION), getattr(torch, REDUCE_DTYPE))}
     for layer in part.layers.values():
         fully_shard(layer, **fsdp, reshard_after_forward=RESHARD_AFTER_FORWARD)
     fully_shard(part, **fsdp, reshard_after_forward=RESHARD_ROOT)  # embedding, last norm and head (FSDP2, arXiv 2304.11277)
