@@ -112,7 +112,7 @@ _MANIFEST = re.compile(r"^apiVersion:.*(?:\n.*)*?^kind:", re.MULTILINE)
 
 def _manifest(text: str, path: str) -> FileError | None:
     """The error of a manifest of Kubernetes, whose several documents no reader of configurations takes; None of other text."""
-    law = "is a manifest of Kubernetes, which is not read; check the configuration or the start script that it holds"
+    law = "is a manifest of Kubernetes, which is not read; give check the configuration or the start script that it holds"
     return FileError(path, law) if _MANIFEST.search(text) else None
 
 

@@ -70,7 +70,7 @@ def test_a_plan_with_an_unknown_model_has_no_command(plan: Path, tmp_path: Path)
     text = page.read_text(encoding="utf-8")
     assert "<b>ours" not in text
     assert "&lt;b&gt;ours" in text
-    assert "plan from the files that they came from" in text
+    assert "plan with the original files" in text
 
 
 @pytest.mark.parametrize(("content", "message"), [("{}", "version is missing"), ("[1]", "plan.json"), ("nothing", "plan.json")])
