@@ -278,8 +278,8 @@ def _too_large(plan: Plan, other: Plan) -> tuple[Obstacle, str] | None:
 
 
 def _slower(plan: Plan, other: Plan) -> tuple[Obstacle, str]:
-    """The other plan's time as an obstacle. Within a near tie the plan itself may be slower: host memory and cards' preferences
-    decided.
+    """The other plan's time as an obstacle. Within a near tie the plan itself may be slower: back ends, host memory and cards'
+    preferences decided.
     """
     ratio = other.estimate.step_seconds / plan.estimate.step_seconds
     memory = other.estimate.peak_memory_bytes - plan.estimate.peak_memory_bytes
@@ -290,7 +290,7 @@ def _slower(plan: Plan, other: Plan) -> tuple[Obstacle, str]:
         words = f"takes {ratio:.1f} times as long" if ratio >= 2 else f"{ratio - 1:.1%} slower"
         return Obstacle.SLOWER, f"{words}{_largest_increase(plan, other)}{memory_words}"
     if 1 / ratio <= 1 + NEAR_TIE:
-        tie = f"within the {NEAR_TIE:.0%} in which host memory and cards' preferences decide"
+        tie = f"within the {NEAR_TIE:.0%} in which back ends, host memory and cards' preferences decide"
         return Obstacle.EQUAL, f"{1 - ratio:.1%} faster, {tie}{memory_words}"
     return Obstacle.FASTER, f"{1 - ratio:.1%} faster{memory_words}"
 

@@ -1,7 +1,9 @@
 """Rankings of a request: search space, cards, prices, and simulation of the first places."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from strategist.cards.deck import Deck
 from strategist.contract.estimate import Estimate
@@ -15,13 +17,16 @@ from strategist.cost.calibration import Calibration
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
 from strategist.expr.columns import Array, row_of
+from strategist.expr.evaluate import Facts
 from strategist.planning.verdict import rejecting_laws
 from strategist.profiles.situation import Situation
 from strategist.profiles.stacks import load_stack
-from strategist.programs.backends import load_backend, stack_of
+from strategist.programs.backends import backends, load_backend, stack_of
+from strategist.rules.backend import ANY_BACKEND
 from strategist.rules.policy_evaluation import Rejection
 from strategist.search.blocks import Grids, Space
 from strategist.search.facts import estimate_facts, situation_facts
+from strategist.search.needed_candidates import NEAR_TIE, objective_cost
 from strategist.search.options import forced_options, with_options
 from strategist.search.pricing import ConditionalPricing, Pricing
 from strategist.search.rank import ALL_COUNTED, Places, Ranking, candidate, rank
@@ -31,6 +36,9 @@ from strategist.search.space_constraints import SpaceConstraints
 
 SIMULATED_PLACES = 5
 """Number of first places of a ranking that are decided by simulated pipelines."""
+
+MOST_CHECKED = 64
+"""Most candidates of a near tie that are checked against the back ends."""
 
 DEFAULT_CANDIDATE = Candidate(layout=Layout(), knobs=Knobs())
 """A candidate without features: if a back end refuses it, the cause is the model, the workload or the device."""
@@ -105,7 +113,20 @@ def _new_ranking(situation: Situation, deck: Deck, calibration: Calibration | No
         chosen = with_resolved(situation, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, ("pp_split",))
         return chosen.options.pp_split == "weighted"
 
-    return reranked(ranking, pricing, objective=request.objective, count=SIMULATED_PLACES, weighted=weighted)
+    ranking = reranked(ranking, pricing, objective=request.objective, count=SIMULATED_PLACES, weighted=weighted)
+    return ranking if request.backend != ANY_BACKEND else _runnable_first(situation, ranking, facts)
+
+
+def _runnable_first(situation: Situation, ranking: Ranking, facts: Facts) -> Ranking:
+    """The ranking, with the first candidate that a shipped back end runs in the first place if it is a near tie of the best one."""
+    model, workload = situation.model, situation.request.workload
+    cost = objective_cost(ranking.priced, situation.request.objective)[ranking.order]
+    known = [load_backend(name) for name in backends()]
+    for place in np.flatnonzero(cost <= (1 + NEAR_TIE) * cost.min(initial=np.inf))[:MOST_CHECKED].tolist():
+        chosen = candidate(ranking.columns, int(ranking.order[place]))
+        if any(backend.runs(chosen, model, workload, facts) for backend in known):
+            return replace(ranking, order=np.concatenate([ranking.order[[place]], np.delete(ranking.order, place)]))
+    return ranking
 
 
 def pricing_of(situation: Situation, calibration: Calibration | None) -> Pricing:

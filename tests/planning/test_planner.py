@@ -128,6 +128,16 @@ def test_plans_are_ordered_by_the_objective(deck: Deck) -> None:
     assert small[0].estimate.peak_memory_bytes < fast[0].estimate.peak_memory_bytes
 
 
+def test_of_plans_in_a_near_tie_one_that_a_back_end_runs_comes_first(deck: Deck) -> None:
+    """Streamed stages with a 4-bit base keep less host memory, which usually decides, but no back end runs them."""
+    request = Request(model="llama3-70b", gpus="4x3090", workload=Workload(train="qlora"))
+    best, *others = answer(request, deck=deck).plans
+    assert best.backends
+    assert not all(plan.backends for plan in others)
+    unlimited = [plan for plan in others if not plan.backends and plan.estimate.step_seconds < 1.04 * best.estimate.step_seconds]
+    assert unlimited[0].estimate.host_memory_bytes_per_node < best.estimate.host_memory_bytes_per_node
+
+
 @pytest.mark.parametrize("objective", ["cost", pytest.param("energy", marks=pytest.mark.full)])
 def test_cost_and_energy_objectives_use_fewer_devices_on_slow_links(deck: Deck, objective: str) -> None:
     slow_links = Request(model="8b", gpus="4x8xRTX4090", fix={"micro_batch": 1})
