@@ -52,7 +52,8 @@ STACKS = _words(
     (r"atorch", "atorch"),
     (r"\btrl\b", "trl"),
     (r"fsdp_qlora|\bms-swift\b|transformers 4\.[34][0-9]\b", "transformers-2024"),
-    (r"roundpipe|\b(hf|hugging ?face) trainer|swift|transformers|accelerate|axolotl|llama-recipes", "hf-trainer"),
+    (r"axolotl", "axolotl"),
+    (r"roundpipe|\b(hf|hugging ?face) trainer|swift|transformers|accelerate|llama-recipes", "hf-trainer"),
 )
 """Frameworks, the most specific patterns first."""
 
@@ -88,7 +89,7 @@ TWO_LAYER_STAGE_STACKS = ("megatron-core", "nemo", "torch")
 GATHERED_LOGITS_STACKS = ("aleph-alpha-scaling",)
 """Stacks whose tensor-parallel ranks each compute the loss over the whole vocabulary."""
 
-HALF_REDUCE_STACKS = ("hf-trainer", "transformers-2024", "galvatron")
+HALF_REDUCE_STACKS = ("hf-trainer", "axolotl", "transformers-2024", "galvatron")
 """Stacks on torch's FSDP1, which reduces gradients in the compute dtype unless another is set (MixedPrecision)."""
 
 FP32_REDUCE_STACKS = ("aleph-alpha-scaling",)

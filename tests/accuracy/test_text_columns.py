@@ -31,7 +31,7 @@ from strategist.accuracy.text_columns import (
         ("Measured with Megatron-DeepSpeed (data/README)", "megatron-deepspeed"),
         ("EleutherAI GPT-NeoX", "megatron-deepspeed"),
         ("DeepSeek-V3 report, HAI-LLM", "megatron-core"),
-        ("report of a user, Axolotl 0.16", "hf-trainer"),
+        ("report of a user, Axolotl 0.16", "axolotl"),
         ("Hetu-Galvatron memory profile; Megatron sequence parallel", "galvatron"),
         ("OneFlow DLPerf (Megatron-LM)", "megatron-2021"),
         ("Megatron-Bridge performance summary", "nemo"),
