@@ -181,8 +181,12 @@ def law_libraries(modules: Modules) -> Iterator[str]:
                 yield f"{path} imports {name}"
 
 
+PRIVATE = re.compile("^_(?!_)")
+"""The begin of a private name."""
+
+
 def law_private_names(modules: Modules) -> Iterator[str]:
-    """Private names of torch are used only in the runtime's compat package."""
+    """Private names of torch are used only in the runtime's compat package, also by ``getattr`` and the like."""
     for path, module in tree(modules):
         if not path.startswith("runtime/") or path.startswith("runtime/strategist_runtime/compat/"):
             continue
@@ -193,8 +197,13 @@ def law_private_names(modules: Modules) -> Iterator[str]:
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
                 yield from (f"{path} imports {alias.name}" for alias in node.names if alias.name.startswith("_"))
             own = isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls", "super()", "os")
-            if isinstance(node, ast.Attribute) and re.match("_(?!_)", node.attr) and not own:
+            if isinstance(node, ast.Attribute) and PRIVATE.match(node.attr) and not own:
                 yield f"{path}:{node.lineno} uses {ast.unparse(node)}"
+        for name, call in calls(module):
+            named = [argument.value for argument in call.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)]
+            by_name = name.split(".")[-1] in ("getattr", "setattr", "hasattr", "delattr", "import_module", "__import__", "attrgetter")
+            if by_name and any(PRIVATE.search(part) for text in named for part in text.split(".")):
+                yield f"{path}:{call.lineno} uses {named[0]}"
 
 
 def calls(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
@@ -350,6 +359,8 @@ BREACHES: dict[Callable[[Modules], Iterator[str]], tuple[Modules, ...]] = {
         {"runtime/strategist_runtime/a.py": "from torch.utils._pytree import tree_map"},
         {"runtime/strategist_runtime/a.py": "from torch.distributed.distributed_c10d import _world"},
         {"runtime/strategist_runtime/model/a.py": "def f(tensor):\n    return tensor._version"},
+        {"runtime/strategist_runtime/model/a.py": "def f(module):\n    return getattr(module, '_compiled_call_impl', None)"},
+        {"runtime/strategist_runtime/a.py": "import importlib\nimportlib.import_module('torch._dynamo')"},
     ),
     law_printing: ({"strategist/cli/plan.py": "print(1)"},),
     law_outputs: (

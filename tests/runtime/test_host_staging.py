@@ -3,6 +3,7 @@ traffic.
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -42,9 +43,10 @@ def test_a_staged_plan_trains_like_a_single_process(name, results):
     compare(name, results[name], lambda other, _: results[other])
 
 
-def test_a_staged_trial_records_its_traffic(tmp_path):
-    trial_plan = plan(layout=Layout(pp=2, tp=2), knobs=Knobs(sequence_parallel=True))
-    done = forked(4, ["runtime.staged_rank", *trial_arguments(trial_plan, tmp_path)])
+def test_ranks_of_a_plan_for_one_shared_gpu_stage_messages_and_record_them(tmp_path):
+    trial_plan = plan(layout=Layout(pp=2, tp=2), knobs=Knobs(sequence_parallel=True), kind="cuda")
+    trial_plan = replace(trial_plan, cluster=replace(trial_plan.cluster, devices_share_one_gpu=True)).identified()
+    done = forked(4, ["runtime.shared_gpu_rank", *trial_arguments(trial_plan, tmp_path)])
     assert done.returncode == 0, done.stderr
     found = records(tmp_path)
     assert [record.outcome for record in found] == [Outcome.OK] * 4

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch import nn
 from torch.compiler import set_stance
 from torch.distributed._symmetric_memory import enable_symm_mem_for_group
 from torch.distributed.device_mesh import DeviceMesh
@@ -16,6 +17,11 @@ import torch._functorch.partitioners  # isort: skip
 
 CPP_COMPILERS = ("g++", "clang++")
 MESHES_TAKE_NO_MEMORY = "unsafe_treat_script_objects_as_zero_size"  # a setting of torch._functorch.config
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether calls of the module run compiled code (``nn.Module.compile``)."""
+    return module._compiled_call_impl is not None
 
 
 def compiler_backend(device: torch.device) -> str:

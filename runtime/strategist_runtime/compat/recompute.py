@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    _CHECKPOINT_PREFIX,
+    _CHECKPOINT_WRAPPED_MODULE,
+    CheckpointImpl,
+    checkpoint_wrapper,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import (
@@ -132,6 +137,17 @@ def selective_contexts(
 def checkpointed(layer: nn.Module, **contexts: Any) -> nn.Module:
     """A layer with activation checkpointing, without saving the random generator's state: no layer draws random numbers."""
     return checkpoint_wrapper(layer, checkpoint_impl=CheckpointImpl.NO_REENTRANT, preserve_rng_state=False, **contexts)
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module without its activation checkpointing wrapper."""
+    inner: nn.Module = getattr(module, _CHECKPOINT_WRAPPED_MODULE, module)
+    return inner
+
+
+def without_checkpoint_wrapper(name: str) -> str:
+    """The name of a parameter or a module without the names of activation checkpointing wrappers."""
+    return name.replace(_CHECKPOINT_PREFIX, "").removesuffix(f".{_CHECKPOINT_WRAPPED_MODULE}")
 
 
 def hide_gathers(module: nn.Module) -> None:

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.rank_observation import Moment
 from strategist_runtime import process
+from strategist_runtime.compat.compiler import is_compiled
 from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.measure.kernel_kinds import ENGINE, OPTIMIZER, on_cpu, spans_of
 from strategist_runtime.measure.spans import MODULE_PREFIX, UPDATE, span
@@ -101,12 +102,8 @@ def modules(parts: Iterable[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
         for name, child in getattr(inner, "named_parts", inner.named_children)():
             members = child.named_children() if isinstance(child, nn.ModuleDict | nn.ModuleList) else ()
             for path, member in [(f"{name}.{key}", member) for key, member in members] or [(name, child)]:
-                if not _compiled(member):
+                if not is_compiled(member):
                     yield path, member
-
-
-def _compiled(module: nn.Module) -> bool:
-    return getattr(module, "_compiled_call_impl", None) is not None
 
 
 def inner_tensors(tensor: Tensor) -> Iterator[Tensor]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
+from strategist_runtime.compat.recompute import without_checkpoint_wrapper
 from strategist_runtime.model.attention_metadata import AttentionMetadata, MetadataBuilder
 from strategist_runtime.model.layer import Layer
 from strategist_runtime.model.norms import norm_of
@@ -130,10 +131,4 @@ def balance_biases(parts: Iterable[nn.Module], shape: ModelShape) -> Iterator[tu
 
 def plain_name(name: str) -> str:
     """The name of a parameter or a module without the names of its wrappers."""
-    return name.removeprefix("module.").replace("_checkpoint_wrapped_module.", "").removesuffix("._checkpoint_wrapped_module")
-
-
-def unwrapped(module: nn.Module) -> nn.Module:
-    """The module without its activation checkpointing wrapper."""
-    inner: nn.Module = getattr(module, "_checkpoint_wrapped_module", module)
-    return inner
+    return without_checkpoint_wrapper(name.removeprefix("module."))

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -14,6 +14,7 @@ from strategist_runtime.compat.data_parallel import disable_bucket_copy_back
 from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.combined import CombinedOptimizer
 from strategist_runtime.parallel.comm_hooks import Hook
+from strategist_runtime.parallel.copy_streams import streams_of
 
 
 class InBackward(CombinedOptimizer):
@@ -29,7 +30,7 @@ class InBackward(CombinedOptimizer):
         self.optimizer_of = {parameter: part for part in self.parts for group in part.param_groups for parameter in group["params"]}
         self.shares: list[Tensor] = []
         self.reductions = 1
-        self.stream: torch.cuda.Stream | None = None
+        self.stream: Any = None
         self.arrived: Counter[nn.Parameter] = Counter()
 
     def attach(self, parts: Iterable[nn.Module], reduce: Hook, reductions: int = 1) -> None:
@@ -100,11 +101,12 @@ class InBackward(CombinedOptimizer):
         """Context that runs a future's callback on one stream. Callbacks are called on streams of a pool, and each of these
         would keep the memory allocated on it.
         """
-        if device.type != "cuda":
+        streams = streams_of(device)
+        if streams is None:
             yield
             return
-        self.stream, current_stream = self.stream or torch.cuda.Stream(device), torch.cuda.current_stream(device)
+        self.stream, current_stream = self.stream or streams.stream(), streams.current()
         self.stream.wait_stream(current_stream)
-        with torch.cuda.stream(self.stream):
+        with streams.on(self.stream):
             yield
         current_stream.wait_stream(self.stream)

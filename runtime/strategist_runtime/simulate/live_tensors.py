@@ -11,8 +11,8 @@ from strategist.contract.rank_observation import Moment
 from strategist_runtime.compat import simulate as compat_simulate
 from strategist_runtime.compat.dispatch import DispatchMode, leaves
 from strategist_runtime.compat.dtensor import key_of
+from strategist_runtime.compat.recompute import unwrapped
 from strategist_runtime.measure import memory
-from strategist_runtime.model.decoder import unwrapped
 from strategist_runtime.simulate import host_memory
 from strategist_runtime.simulate.host_memory import HOST
 from strategist_runtime.simulate.races import Races

@@ -1,0 +1,27 @@
+"""Runs a rank on a machine with one GPU that its ranks share: ``python -m runtime.shared_gpu_rank MODULE ARGUMENTS``.
+
+The CPU stands in for the GPU; NCCL is its communication library, and works on no CPU.
+"""
+
+import runpy
+import sys
+
+import torch
+from strategist_runtime import trial
+from strategist_runtime.compat import device
+from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS
+
+
+def the_gpu(kind: str, index: int) -> torch.device:
+    """The device of this index; there is only one."""
+    if (kind, index) != ("cuda", 0):
+        raise RuntimeError(f"invalid device ordinal {index}")
+    return torch.device("cpu")
+
+
+if __name__ == "__main__":
+    device.local_device_count = lambda kind: 1
+    trial.this_device = the_gpu
+    COLLECTIVE_BACKENDS["cpu"] = COLLECTIVE_BACKENDS["cuda"]
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
