@@ -77,6 +77,9 @@ def test_a_failed_or_skipped_case_is_a_row(tmp_path: Path) -> None:
     assert [row["case"] for row in rows(folder / "first.jsonl")].count("runs") == 1
     run_gpu_day("first", folder, "--out", folder, "--only", "runs")
     assert [row["case"] for row in rows(folder / "first.jsonl")].count("runs") == 2
+    done = run_gpu_day("first", folder, "--out", folder, "--only", "run")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "did you mean runs" in done.stderr
 
 
 def complete(name: str) -> dict[str, Any]:
@@ -94,6 +97,7 @@ def test_wrong_input_prints_one_error_line(tmp_path: Path) -> None:
         (("prepare", tmp_path, "--gpu", "cpu"), "holds files already"),
         (("prepare", tmp_path / "new", "--gpu", "cpu", "--only", "bose"), "did you mean base"),
         (("absorb", tmp_path), "has no rows"),
+        (("grid", tmp_path, "--out", tmp_path), "holds no cases; gpu_day.py prepare makes them"),
     ):
         done = run_gpu_day(*words)
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)

@@ -181,8 +181,10 @@ def law_libraries(modules: Modules) -> Iterator[str]:
                 yield f"{path} imports {name}"
 
 
-PRIVATE = re.compile("^_(?!_)")
+PRIVATE = re.compile("_(?!_)")
 """The begin of a private name."""
+USES_A_NAME = ("getattr", "setattr", "hasattr", "delattr", "attrgetter", "import_module", "__import__")
+"""Functions that take the name of an attribute or module as text."""
 
 
 def law_private_names(modules: Modules) -> Iterator[str]:
@@ -200,10 +202,9 @@ def law_private_names(modules: Modules) -> Iterator[str]:
             if isinstance(node, ast.Attribute) and PRIVATE.match(node.attr) and not own:
                 yield f"{path}:{node.lineno} uses {ast.unparse(node)}"
         for name, call in calls(module):
-            named = [argument.value for argument in call.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)]
-            by_name = name.split(".")[-1] in ("getattr", "setattr", "hasattr", "delattr", "import_module", "__import__", "attrgetter")
-            if by_name and any(PRIVATE.search(part) for text in named for part in text.split(".")):
-                yield f"{path}:{call.lineno} uses {named[0]}"
+            texts = [value.value for value in call.args if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+            if name.split(".")[-1] in USES_A_NAME and any(PRIVATE.match(part) for text in texts for part in text.split(".")):
+                yield f"{path}:{call.lineno} uses {texts[0]}"
 
 
 def calls(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:

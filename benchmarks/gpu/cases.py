@@ -1,6 +1,6 @@
 """Cases of a day on a GPU: each is one process on the device, made from a plan or from a command line."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
 from strategist.contract.simulation import SimulatedRank
 from strategist.contract.workload import Workload
+from strategist.errors import FileError, not_among
 from strategist.paths import data_dir
 from strategist.planning import planner
 from strategist.profiles.cluster import resolve_cluster
@@ -242,6 +243,23 @@ def _priced(request_situation: Situation, chosen: Candidate) -> Plan:
 
 
 def read_cases(folder: Path, session: str = "") -> list[Case]:
-    """Those of a prepared folder, in order."""
+    """Those of a prepared folder, in order.
+
+    Raises:
+        FileError: no case was prepared there.
+    """
     found = [codec.load(Case, path) for path in sorted((folder / "cases").glob("*.json"))]
+    if not found:
+        raise FileError(folder, "holds no cases; gpu_day.py prepare makes them")
     return [case for case in found if not session or case.session == session]
+
+
+def of_names(cases: Sequence[Case], names: Collection[str] | None) -> list[Case]:
+    """The cases of these names; all without ``names``.
+
+    Raises:
+        InputError: no case has such a name.
+    """
+    if unknown := set(names or ()) - {case.name for case in cases}:
+        raise not_among(f"--only {min(unknown)}", min(unknown), [case.name for case in cases])
+    return [case for case in cases if not names or case.name in names]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpu.cases import Case, read_cases
+from gpu.cases import Case, of_names, read_cases
 from gpu.packages import ROOT
 
 from strategist.contract import codec
@@ -46,11 +46,15 @@ def run(session: str, folder: Path, out: Path, budget_seconds: float, only: Coll
     """Writes ``<session>.jsonl`` into ``out``, a line as soon as a case has ended, and one for each that had no time left.
 
     Cases that have a row without an error there are not run again, unless ``only`` names them.
+
+    Raises:
+        FileError: no case was prepared in ``folder``.
+        InputError: no case of the session has such a name.
     """
     end = time.monotonic() + budget_seconds
-    out.mkdir(parents=True, exist_ok=True)
     file = out / f"{session}.jsonl"
     cases = _chosen(read_cases(folder, session), file, only)
+    out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name, file.open("a", encoding="utf-8") as rows:
         for case, waiting in one_ahead(cases, Path(name), end):
             left = end - time.monotonic()
@@ -84,7 +88,7 @@ def one_ahead(cases: Sequence[Case], folder: Path, end: float) -> Iterator[tuple
 
 def _chosen(cases: Sequence[Case], file: Path, only: Collection[str] | None) -> list[Case]:
     if only:
-        return [case for case in cases if case.name in only]
+        return of_names(cases, only)
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
     done = {row["case"] for row in rows if not row["error"]}
     return [case for case in cases if case.name not in done]

@@ -8,12 +8,12 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from gpu.cases import Case, all_cases, sizes, with_memory_limit
+from gpu.cases import Case, all_cases, of_names, sizes, with_memory_limit
 from gpu.packages import ROOT
 from strategist_runtime.simulate.rank import simulate
 
 from strategist.contract import codec
-from strategist.errors import FileError, StrategistError, not_among
+from strategist.errors import FileError, StrategistError
 
 WHEELS = (
     "pyyaml", "jsonschema", "jsonschema-specifications", "referencing", "rpds-py", "attrs", "typing-extensions", "safetensors",
@@ -29,14 +29,12 @@ def prepare(folder: Path, gpu: str, only: Collection[str] | None, python: str | 
         FileError: something is there already.
         InputError: no case has such a name.
     """
-    cases = all_cases(sizes(gpu))
-    if only and (unknown := set(only) - {case.name for case in cases}):
-        raise not_among(f"--only {min(unknown)}", min(unknown), [case.name for case in cases])
+    cases = of_names(all_cases(sizes(gpu)), only)
     if folder.exists() and any(folder.iterdir()):
         raise FileError(folder, "holds files already; name a new folder")
     (folder / "cases").mkdir(parents=True)
     with ProcessPoolExecutor(max_workers=2, max_tasks_per_child=1, mp_context=get_context("spawn")) as pool:
-        for number, case in enumerate(pool.map(simulated, [case for case in cases if not only or case.name in only])):
+        for number, case in enumerate(pool.map(simulated, cases)):
             codec.save(with_memory_limit(case), folder / "cases" / f"{number:02}-{case.name.replace(' ', '-')}.json")
             print(f"{case.session:7}{case.name:36}{case.not_simulated}", flush=True)
     if python:

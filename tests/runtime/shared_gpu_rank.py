@@ -12,10 +12,10 @@ from strategist_runtime.compat import device
 from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS
 
 
-def the_gpu(kind: str, index: int) -> torch.device:
-    """The device of this index; there is only one."""
-    if (kind, index) != ("cuda", 0):
-        raise RuntimeError(f"invalid device ordinal {index}")
+def the_gpu(kind: str, local_rank: int) -> torch.device:
+    """The only GPU."""
+    if (kind, local_rank) != ("cuda", 0):
+        raise RuntimeError(f"invalid device ordinal {local_rank}")
     return torch.device("cpu")
 
 

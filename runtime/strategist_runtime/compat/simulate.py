@@ -23,7 +23,7 @@ from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS
 
 try:
     from torch.distributed.pipelining.stage import InferenceMode
-except ImportError:  # before torch 2.12 stages have no mode: example tensors suffice for their shapes
+except ImportError:  # before torch 2.12 stages have no mode, and do not agree on one: example tensors suffice for their shapes
     InferenceMode = None  # type: ignore[assignment, misc]
 
 aten = torch.ops.aten
@@ -43,8 +43,7 @@ def init_fake_process_group(rank: int, world_size: int, *, gloo: bool, values: b
     """
     COLLECTIVE_BACKENDS.update(dict.fromkeys(COLLECTIVE_BACKENDS, "fake"))
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
-    if InferenceMode is not None:
-        schedules._PipelineSchedule._warmup_p2p = _skip_shape_inference  # type: ignore[method-assign, assignment]
+    schedules._PipelineSchedule._warmup_p2p = _skip_shape_inference  # type: ignore[method-assign, assignment]
     if gloo:
         _keep_sent_tensors()
     if values:

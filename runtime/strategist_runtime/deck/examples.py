@@ -27,8 +27,8 @@ from strategist_runtime import process
 
 PRELOADED = (
     "torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.tensor.experimental",
-    "torch.distributed.pipelining", "torch.distributed.checkpoint", "torch.distributed.optim", "torch._dynamo",
-    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper", "torch.distributed.algorithms.ddp_comm_hooks.default_hooks",
+    "torch.distributed.pipelining", "torch.distributed.checkpoint", "torch.distributed.optim",
+    "torch.distributed.algorithms.ddp_comm_hooks.default_hooks",
 )  # fmt: skip
 SINGLE_THREADED = {
     "OMP_NUM_THREADS": "1",
