@@ -82,6 +82,13 @@ def test_a_failed_or_skipped_case_is_a_row(tmp_path: Path) -> None:
     assert "did you mean runs" in done.stderr
 
 
+def test_a_session_imports_no_torch() -> None:
+    """On a loaded machine torch's import and its unloading at the end take half a minute of a session's time."""
+    program = "import sys; sys.path.insert(0, 'benchmarks'); import gpu.day; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def complete(name: str) -> dict[str, Any]:
     """A complete case of a command, as ``prepare`` writes."""
     return {

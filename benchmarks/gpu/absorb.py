@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpu.cases import PROBES, Case, read_cases
+from gpu.case import Case, read_cases
+from gpu.cases import PROBES
 
 from strategist.cards.deck import load_deck
 from strategist.contract import codec

@@ -1,16 +1,16 @@
 """Cases of a day on a GPU: each is one process on the device, made from a plan or from a command line."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import titan
+from gpu.case import LIMIT_SECONDS, Case
 
 from strategist.accuracy.case import case_of
 from strategist.accuracy.row import read_rows
 from strategist.cards.deck import load_deck
-from strategist.contract import codec
 from strategist.contract.knobs import Candidate, Knobs, KnobValue
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import TrialSettings
@@ -18,16 +18,14 @@ from strategist.contract.model import MoEShape
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
-from strategist.contract.simulation import SimulatedRank
 from strategist.contract.workload import Workload
-from strategist.errors import FileError, not_among
 from strategist.paths import data_dir
 from strategist.planning import planner
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.profiles.situation import Situation, situation
 
-LIMIT_SECONDS, COMPILED_LIMIT_SECONDS = 60, 120
+COMPILED_LIMIT_SECONDS = 120
 START_SECONDS = 12
 """Python, torch's import, CUDA's context and a process group of one rank."""
 
@@ -38,27 +36,6 @@ PYTEST = (
 )  # fmt: skip
 """Tests in parallel; those of published runs take most of the device's memory, and are cases of their own."""
 TESTS = Path(__file__).resolve().parents[2] / "tests"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One process. A ``plan`` runs as a trial, or with ``rank`` as a shadow; ``arguments`` follow the interpreter, and ``{out}``
-    in them is a folder of the case's own.
-
-    ``simulated`` is absent where ``not_simulated`` says why. The process starts only where ``expected_seconds`` are left, and ends
-    after ``limit_seconds``.
-    """
-
-    name: str
-    session: str
-    arguments: tuple[str, ...] = ()
-    plan: Plan | None = None
-    rank: int | None = None
-    settings: TrialSettings = field(default_factory=lambda: TrialSettings(steps=5, warmup_steps=2))
-    simulated: SimulatedRank | None = None
-    not_simulated: str = ""
-    expected_seconds: float = 25.0
-    limit_seconds: float = LIMIT_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,26 +217,3 @@ def _plan(chosen: Sizes, settings: Settings, model: str = "", moe: MoEShape | No
 
 def _priced(request_situation: Situation, chosen: Candidate) -> Plan:
     return planner.price_candidate(request_situation, chosen, deck=load_deck())
-
-
-def read_cases(folder: Path, session: str = "") -> list[Case]:
-    """Those of a prepared folder, in order.
-
-    Raises:
-        FileError: no case was prepared there.
-    """
-    found = [codec.load(Case, path) for path in sorted((folder / "cases").glob("*.json"))]
-    if not found:
-        raise FileError(folder, "holds no cases; gpu_day.py prepare makes them")
-    return [case for case in found if not session or case.session == session]
-
-
-def of_names(cases: Sequence[Case], names: Collection[str] | None) -> list[Case]:
-    """The cases of these names; all without ``names``.
-
-    Raises:
-        InputError: no case has such a name.
-    """
-    if unknown := set(names or ()) - {case.name for case in cases}:
-        raise not_among(f"--only {min(unknown)}", min(unknown), [case.name for case in cases])
-    return [case for case in cases if not names or case.name in names]

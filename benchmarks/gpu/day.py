@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpu.cases import Case, of_names, read_cases
+from gpu.case import Case, of_names, read_cases
 from gpu.packages import ROOT
 
 from strategist.contract import codec

@@ -8,7 +8,8 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from gpu.cases import Case, all_cases, of_names, sizes, with_memory_limit
+from gpu.case import Case, of_names
+from gpu.cases import all_cases, sizes, with_memory_limit
 from gpu.packages import ROOT
 from strategist_runtime.simulate.rank import simulate
 

@@ -101,7 +101,7 @@ class Live(DispatchMode):
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented
         if func is compat_simulate.SCALAR:
-            if self.order is not None:  # the host waits for the number
+            if self.order is not None and key_of(args[0].untyped_storage()) not in self._on_host:  # the host waits for the number
                 self.order.current.synchronize()
             return 1.0
         for gradient in compat_simulate.gradients_given(func, args):

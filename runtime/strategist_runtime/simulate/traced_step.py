@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.plan import Plan
 from strategist.contract.rank_observation import Moment
 from strategist_runtime.compat import simulate as compat_simulate
+from strategist_runtime.data.batch import Batch
 from strategist_runtime.measure import memory
 from strategist_runtime.measure.traffic import CollectiveCounter, traffic
 from strategist_runtime.mesh import axis_of
@@ -51,8 +52,8 @@ class Traced:
 
 
 def traced(trainer: Trainer, races: Races | None = None, order: StreamOrder | None = None) -> Traced:
-    """Traces a step after the optimizer's states have been made. ``races``, if given, checks its operations for data races on
-    the streams of ``order``.
+    """Traces a step after the optimizer's states have been made. ``races``, if given, checks its operations, and those of a second
+    step, for data races on the streams of ``order``: the second step reads what the first one has updated.
     """
     rows = trainer.batch(0)
     update_synchronously(trainer)
@@ -68,15 +69,15 @@ def traced(trainer: Trainer, races: Races | None = None, order: StreamOrder | No
     gc.disable()  # reference counts free every tensor at its last use
     try:
         with CollectiveCounter() as counter, live.tracking(trainer.parts):
-            with compat_simulate.watched_copies(live.copied) if offload == "all" else nullcontext():
-                loss = trainer.accumulate(rows)
+            loss = _accumulated(trainer, rows, live)
             _classify_gradients(live, trainer)
             live.updating = True
             with creating_part(HOST) if offload == "all" and races is None else nullcontext():
                 trainer.update(loss)
-            if races is not None and trainer.plan.candidate.options.checkpoint != "sync":
-                stage(trainer, races.order)
-                trainer.update(trainer.accumulate(rows))
+            if races is not None:
+                if trainer.plan.candidate.options.checkpoint != "sync":
+                    stage(trainer, races.order)
+                trainer.update(_accumulated(trainer, rows, live))
     finally:
         gc.enable()
     layout = trainer.plan.candidate.layout
@@ -90,6 +91,12 @@ def traced(trainer: Trainer, races: Races | None = None, order: StreamOrder | No
         host_bytes=live.host_peak_bytes,
         timeline=replace(live.timeline, events=list(live.timeline.events)),  # without the frees at the end of the trainer
     )
+
+
+def _accumulated(trainer: Trainer, rows: Batch, live: Live) -> Tensor:
+    """The loss of a step's forward and backward passes. With ``offload=all``, FSDP2 copies between device and host."""
+    with compat_simulate.watched_copies(live.copied) if on_host(trainer.plan) == "all" else nullcontext():
+        return trainer.accumulate(rows)
 
 
 def stage(trainer: Trainer, order: StreamOrder) -> None:
