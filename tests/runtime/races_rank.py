@@ -2,11 +2,15 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from strategist_runtime.parallel.copy_streams import Copy, CopyStream
+from strategist_runtime.data.batch import Batch
+from strategist_runtime.optimizers.in_backward import InBackward
+from strategist_runtime.parallel.copy_streams import Copy, CopyStream, streams_of
+from strategist_runtime.parallel.streaming import Stage, Streaming
 from strategist_runtime.process import leave
 from strategist_runtime.simulate.host_memory import HOST, creating_part
 from strategist_runtime.simulate.live_tensors import Live
@@ -33,10 +37,43 @@ def skip_staging_waits() -> None:
     StreamOrder.wait_for_all = lambda _: None  # type: ignore[method-assign]
 
 
+def skip_update_waits() -> None:
+    """Begins a step before the parameters that the host has updated are on the device."""
+    CopyStream.join = lambda _: None  # type: ignore[method-assign]
+
+
+def skip_callback_waits() -> None:
+    """Begins a step before the updates of DDP's callbacks have finished."""
+
+    @contextmanager
+    def on_one_stream(optimizer: InBackward, device: torch.device) -> Iterator[None]:
+        streams = streams_of(device)
+        optimizer.stream = optimizer.stream or streams.stream()
+        optimizer.stream.wait_stream(streams.current())
+        with streams.on(optimizer.stream):
+            yield
+
+    InBackward.on_one_stream = on_one_stream  # type: ignore[method-assign]
+
+
+def refill_weights_early() -> None:
+    """Writes a stage's weights on the host while they may still be copied to the device."""
+    forward = Streaming._forward
+
+    def forward_and_refresh(streaming: Streaming, stage: Stage, micro_batches: list[Batch]) -> None:
+        forward(streaming, stage, micro_batches)
+        stage.refresh()
+
+    Streaming._forward = forward_and_refresh  # type: ignore[method-assign]
+
+
 INJECTED: dict[str, Callable[[], None]] = {
     "a wait is missing": skip_copy_waits,
     "record_stream is missing": skip_record_stream,
     "staging is not waited for": skip_staging_waits,
+    "the update's copies are not waited for": skip_update_waits,
+    "the update in callbacks is not waited for": skip_callback_waits,
+    "weights refilled": refill_weights_early,
 }
 
 

@@ -92,9 +92,17 @@ def test_an_injected_race_is_found(injected: str, words: str, tmp_path: Path) ->
     assert any(words in race for race in races_of("activations on the host", tmp_path, injected))
 
 
-@pytest.mark.full
-def test_reading_a_state_before_its_copy_ends_is_found(tmp_path: Path) -> None:
-    assert any("is read by" in race for race in races_of("saved during the next step", tmp_path, "staging is not waited for"))
+@pytest.mark.parametrize(
+    ("name", "injected", "words"),
+    [
+        ("states on the host", "the update's copies are not waited for", "is read by"),
+        pytest.param("in backward of replicas", "the update in callbacks is not waited for", "is read by", marks=pytest.mark.full),
+        pytest.param("saved during the next step", "staging is not waited for", "is read by", marks=pytest.mark.full),
+        pytest.param("streamed", "weights refilled", "is written over by", marks=pytest.mark.full),
+    ],
+)
+def test_an_injected_race_between_steps_or_stages_is_found(name: str, injected: str, words: str, tmp_path: Path) -> None:
+    assert any(words in race for race in races_of(name, tmp_path, injected))
 
 
 def test_refilling_a_buffer_after_waiting_is_no_race(tmp_path: Path) -> None:
