@@ -50,7 +50,7 @@ def test_limits_are_exhausted_when_the_minutes_are_over() -> None:
         ({"device_hours": -1.0}, "--device-hours -1: must be above 0"),
         ({"least_gain": 1.0}, "--least-gain 1: must lie from 0"),
         ({"sampler": "simplex"}, "--sampler simplex: is not a sampler; choose one of surrogate"),
-        ({"sampler": "tpe", "least_gain": 0.01}, "--least-gain 0.01: needs a sampler that says what it expects"),
+        ({"sampler": "tpe", "least_gain": 0.01}, "--least-gain 0.01: needs a sampler with predictions"),
     ],
 )
 def test_wrong_limits_are_refused(wrong: dict[str, object], message: str) -> None:

@@ -28,7 +28,7 @@ from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation, situation
 from strategist.search.tuning_result import TuningResult
-from strategist.tuner.learning import card_proposal
+from strategist.tuner.card_proposals import card_proposal
 from strategist.tuner.limits import Limits
 from strategist.tuner.tune import tune
 

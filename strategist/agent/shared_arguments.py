@@ -78,14 +78,12 @@ class SituationArguments(WorkloadArguments):
         str, text("Count and device, nodes x GPUs x device, local, or a cluster file of the workspace.", "8x24GB", "16x8xH100")
     ]
     host_memory: Annotated[str, text("Host memory of a node; plans then keep to it.", "512GiB")] = ""
-    fix: Annotated[
-        list[Text], several("Settings that must be so, NAME=VALUE, as plan lists them.", ["tp=4", "recompute=selective"])
-    ]
+    fix: Annotated[list[Text], several("Required settings, NAME=VALUE, as plan lists them.", ["tp=4", "recompute=selective"])]
 
 
 class RequestArguments(SituationArguments, Deciding, WaitArguments):
     model: Model
-    fix: Annotated[list[Text], several(f"Settings that must be so, NAME=VALUE. {_settings()}", ["tp=4", "recompute=selective"])]
+    fix: Annotated[list[Text], several(f"Required settings, NAME=VALUE. {_settings()}", ["tp=4", "recompute=selective"])]
     objective: Annotated[str, OneOf(OBJECTIVES), text("What makes a plan better.")] = _PLAIN.objective
     allow: Annotated[list[Annotated[str, OneOf(tuple(CONVERGENCE))]], several("What may change the trained model.", ["float8"])]
     backend: Annotated[

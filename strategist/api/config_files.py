@@ -21,7 +21,7 @@ from strategist.formats.export_notes import header_lines
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import ExportedFiles, File
 from strategist.formats.setup import GivenValues, setup
-from strategist.formats.supported import supported
+from strategist.formats.supported_plan import supported_plan
 from strategist.launch.catalog import JOBS, NONE, unused_options as unused_job_options, with_job
 from strategist.launch.job import JobOptions
 from strategist.rules.backend import Backend
@@ -191,7 +191,7 @@ def _expressed_plan(plan: Plan, limits: Backend, facts: Facts, do: str) -> Plan:
     ):
         other = "change the request, or export to another format: plan --show backends"
         raise InputError(f"plan {plan.id}", unsupported[blocking[0]], do if blocking[0].startswith("layout.") else other)
-    expressed = supported(plan, limits, facts)
+    expressed = supported_plan(plan, limits, facts)
     if refusals := limits.refusals(expressed.candidate, plan.model, plan.workload, facts):
         raise InputError(f"plan {plan.id}", refusals[0], do)
     return expressed

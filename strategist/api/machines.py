@@ -72,7 +72,7 @@ def profile_links(logs: "Sequence[str | Path]", path: str | Path, *, force: bool
 
 
 def readable_places() -> "tuple[Path, ...]":
-    """Places that are read although no caller names them: shipped cards and profiles, the Hugging Face cache, and this machine's
+    """Files and folders that any call may read: shipped cards and profiles, the Hugging Face cache, and this machine's
     profile.
     """
     from strategist.profiles import huggingface, local_machine

@@ -295,7 +295,7 @@ def _omitted_cards(plan: Plan, without: Ids) -> tuple[str, ...]:
 def _repriced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, "PlanExplainer"]:
     """The plan priced anew by the current deck and calibration, as the plans that it is compared with are, and its explainer."""
     from strategist.planning.explain import PlanExplainer
-    from strategist.planning.nearest import Neighbours
+    from strategist.planning.neighbour_search import Neighbours
 
     check_legal(plan)
     factors, stack = load_calibration(calibration), find_stack(plan.stack)

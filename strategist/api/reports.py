@@ -191,7 +191,7 @@ def study_report(location: str | Path) -> StudyReport:
 def report_of(
     location: str | Path, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None
 ) -> PlanReport | RunReport | StudyReport:
-    """Report of what is at a place: a study (its folder or address), the folder of a run, or the file of a plan or answer.
+    """Report of a study (by folder or address), of a run (by folder), or of a plan or answer (by file).
 
     Raises:
         FileError, InputError: as :func:`report`, :func:`run_report` and :func:`study_report`.

@@ -118,7 +118,7 @@ def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool
         return SimulateFirstExecutor(inner=executor)
     if shadow:
         raise InputError("--shadow", f"is of strategist's own trainer, and {program.name} is another", "leave it out")
-    if goals.of_memory and not program.metrics.tells_memory:
+    if goals.of_memory and not program.metrics.reports_memory:
         law = f"{program.name} does not report its memory"
         raise InputError(goals.of_memory, law, "read {peak_memory_gib} from its log, in the program's file")
     return CommandExecutor(program=program, study=study, engine=engine or TORCHRUN)
@@ -137,9 +137,9 @@ def advise(plan: Plan, measurement: Measurement, *, cards: Folders = (), without
     """
     from strategist.profiles.history import Record
     from strategist.rules.observe_policies import observed_proposals
-    from strategist.tuner.learning import after_trial
+    from strategist.tuner.card_evidence import facts_after_trial
 
-    return observed_proposals(load_cards(cards, without), after_trial(Record(plan=plan, measurement=measurement)), {})
+    return observed_proposals(load_cards(cards, without), facts_after_trial(Record(plan=plan, measurement=measurement)), {})
 
 
 def list_studies(locations: Sequence[str | Path] = (".",)) -> "list[StudySummary]":

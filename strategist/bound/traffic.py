@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
+from strategist.bound.compulsory_work import BoundInputs, embedding_gathers_per_step, gathers_per_step
 from strategist.bound.rates import Rates
-from strategist.bound.work import BoundInputs, embedding_gathers_per_step, gathers_per_step
 from strategist.contract.cluster import Cluster
 from strategist.contract.layout import Layout
 from strategist.contract.model import MoEShape

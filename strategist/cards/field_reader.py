@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class UnknownWord(NamedTuple):
-    """A word that is not one of the words allowed in its place."""
+    """A word that is not allowed in its place, with the allowed ones."""
 
     word: str
     known: Collection[str]

@@ -1,4 +1,4 @@
-"""Reader of cards. Entries in free text, as in the handbook, are accepted as advice."""
+"""Reader of cards. Entries in free text are accepted as advice."""
 
 import re
 from collections.abc import Callable, Collection, Mapping

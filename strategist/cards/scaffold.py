@@ -25,10 +25,10 @@ protocol: 1
 StrategyCard:
   id: {id}
   title: {title}  # any text may also be {{en: ..., zh: ...}}
-  status: preview  # a stable card also has a title, sources, and a case in which it speaks and one in which it is silent
+  status: preview  # a stable card also has a title, sources, a case with an effect and one without
   module: {module}
   intent: One sentence on what is traded against what.
-  # The card is silent unless all of these hold. Unknown is not enough.
+  # The card is skipped unless all of these are true. Unknown is not enough.
   preconditions:
     - {{when: workload.train == "full", text: All parameters are trained.}}
   # The settings that the card is about; `strategist cards schema` lists them all.
@@ -39,11 +39,11 @@ StrategyCard:
     - id: for-long-sequences
       when: workload.seq_len >= 4096 and device.usable_memory_bytes < 48 GiB
       prefer: {{{name}: {value}}}
-      because: One sentence that people read beside the plan.
+      because: One sentence, shown with the plan.
   # What can go wrong while it is followed; shown with each plan that runs the risk.
   risks:
     - {{when: workload.seq_len > 100000, text: It is untested on sequences as long as these.}}
-  # Its own tests, by rules alone: once it speaks, once it is silent. What is not given is unknown.
+  # Its own tests, by rules alone: one with an effect, one without. Values that are not given are unknown.
   cases:
     - given:
         facts: {{workload.train: full, workload.seq_len: 8192, device.usable_memory_bytes: 22 GiB}}
@@ -53,7 +53,7 @@ StrategyCard:
         facts: {{workload.train: full, workload.seq_len: 512, device.usable_memory_bytes: 22 GiB}}
         candidate: {{{name}: {value}}}
       expect: {{reasons: []}}
-  # Where the knowledge comes from. A stable card has a source, and figures stand with theirs under evidence.
+  # Where the knowledge comes from. A stable card has a source, and figures have theirs under evidence.
   # source_refs:
   #   - {{symbol: torch.distributed.fsdp.fully_shard, parameter: reshard_after_forward}}
   #   - {{url: "https://...", note: "Section 3.2"}}

@@ -23,7 +23,7 @@ _DOCS = {
     "module": "Part of the stack that it is about, such as fsdp2.",
     "intent": "What is traded against what, in one sentence.",
     "validated_on": "Hardware and versions that it was tried on.",
-    "preconditions": "The card is silent unless all of these surely hold.",
+    "preconditions": "The card is skipped unless all of these are true; unknown is not enough.",
     "control_points": "The settings that the card is about.",
     "observables": "What to watch while it is followed.",
     "policies": "What the card does, when, and because of what.",
@@ -34,7 +34,7 @@ _DOCS = {
     "example": "The knowledge as a program for CPU.",
     "cases": "The card's own tests, judged by this card alone.",
     "when": "A condition; what is unknown makes it neither true nor false.",
-    "because": "One sentence that people read beside the plan.",
+    "because": "One sentence, shown with the plan.",
     "phase": "plan: before anything runs. observe: after a trial.",
     "changes": "Whether the setting can change the result of training, or its execution only.",
     EffectKind.REQUIRE: "Drops candidates that have another value: laws of the stack.",
@@ -205,7 +205,7 @@ def _value(entry: Name | None) -> Schema:
 
 
 def _entry(properties: Mapping[str, Schema], required: tuple[str, ...] = ()) -> Schema:
-    """Schema of an entry: free text, or a mapping that a machine can act on."""
+    """Schema of an entry: free text, or a mapping that is evaluated."""
     return {"anyOf": [_STRING, _object(properties, required)]}
 
 

@@ -22,11 +22,9 @@ def add(parser: Parser) -> None:
     )
     replay.add_argument("--samplers", metavar="LIST", help=f"of {', '.join(api.SAMPLERS)}; default all but gp, which takes an hour")
     replay.add_argument(
-        "--seeds", type=positive("--seeds"), default=5, metavar="N", help="searches that are left to chance (default %(default)s)"
+        "--seeds", type=positive("--seeds"), default=5, metavar="N", help="searches of each random sampler (default %(default)s)"
     )
-    replay.add_argument(
-        "--transfer", action="store_true", help="search each sweep after another one, of another model or on other GPUs, was"
-    )
+    replay.add_argument("--transfer", action="store_true", help="search each sweep after a sweep of another model or on other GPUs")
     add_output(replay, "--plot", help="write the best so far against trials here, as SVG")
     replay.add_argument("--json", action="store_true", help="print JSON")
     replay.set_defaults(command=run_replay)

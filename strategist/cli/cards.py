@@ -10,7 +10,7 @@ from strategist.cli.parser import Parser
 def add(parser: Parser) -> None:
     """The commands of the group and their options."""
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
-    listing = commands.add_parser("list", help="all cards in force", description="All cards in force.")
+    listing = commands.add_parser("list", help="all active cards", description="All active cards.")
     listing.set_defaults(command=list_cards)
     show = commands.add_parser("show", help="one card in full", description="One card in full.")
     show.add_argument("id", metavar="ID", help="of a card or a flow, such as FSDP-001")

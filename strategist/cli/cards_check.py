@@ -17,19 +17,21 @@ FORMATS = ("text", "json", "sarif", "github")
 
 def add(commands: "argparse._SubParsersAction[Parser]") -> None:
     """The commands and their options."""
-    lint = commands.add_parser("lint", help="find what is wrong with cards", description="Find what is wrong with cards and flows.")
+    lint = commands.add_parser("lint", help="find problems of cards", description="Find problems of cards and flows.")
     lint.add_argument("path", nargs="*", metavar="PATH", help="files and folders (default: the shipped cards)")
     lint.add_argument("--format", default="text", metavar="NAME", help=f"{', '.join(FORMATS)} (default: text)")
     lint.add_argument("--json", action="store_true", help="the same as --format json")
     lint.add_argument("--verbose", action="store_true", help="show the line of each finding")
     lint.add_argument("--select", action="append", default=[], metavar="CODES", help="only these, such as CARD013,FLOW")
     lint.add_argument("--ignore", action="append", default=[], metavar="CODES", help="all but these")
-    lint.add_argument("--fix", action="store_true", help="correct what is safe to correct, in the files")
+    lint.add_argument("--fix", action="store_true", help="apply safe corrections to the files")
     lint.add_argument("--diff", action="store_true", help="print what --fix would change, and change nothing")
-    lint.add_argument("--no-sources", action="store_true", help="do not look the source_refs up in the installed torch")
+    lint.add_argument("--no-sources", action="store_true", help="do not look up source_refs in the installed torch")
     lint.add_argument("--run-examples", action="store_true", help="also run the examples: programs by the authors of the cards")
     lint.set_defaults(command=lint_cards)
-    explain = commands.add_parser("explain", help="what a code of lint means", description="What a code of lint means, in full.")
+    explain = commands.add_parser(
+        "explain", help="meaning of a code of the linter", description="Meaning of a code of the linter, in full."
+    )
     explain.add_argument("code", nargs="?", default="", metavar="CODE", help="such as CARD013 (default: list all)")
     explain.add_argument("--json", action="store_true", help="print JSON")
     explain.set_defaults(command=explain_code)

@@ -12,7 +12,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
     """The command and its options."""
     command = commands.add_parser(
         "evidence",
-        help="what measured trials say of cards",
+        help="trials that confirm or contradict cards",
         description="How often each policy was applied, and which trials confirm or contradict it.",
     )
     command.add_argument("id", nargs="*", metavar="CARD-ID", help="such as FSDP-001 (default: all cards with trials)")

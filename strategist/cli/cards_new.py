@@ -9,8 +9,10 @@ from strategist.cli.parser import Parser, add_output
 
 def add(commands: "argparse._SubParsersAction[Parser]") -> None:
     """The commands and their options."""
-    new = commands.add_parser("new", help="write a card to start from", description="Write a card to start from: it acts already.")
-    new.add_argument("id", metavar="ID", help="such as TP-101; the id of a shipped card makes one that takes its place")
+    new = commands.add_parser(
+        "new", help="write a template of a card", description="Write a template of a card, which has an effect already."
+    )
+    new.add_argument("id", metavar="ID", help="such as TP-101; with the id of a shipped card it replaces that card")
     new.add_argument("--module", default="", metavar="NAME", help="default: that of the cards with the same prefix of ids")
     new.add_argument("--title", default="", metavar="TEXT", help="title of the card, in a few words")
     add_output(new, "--out", default="my-cards", metavar="DIR", help="folder to write it into (default: my-cards)")

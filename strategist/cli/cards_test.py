@@ -19,7 +19,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
         help="run the cases and examples of cards",
         description="Run the cases and the examples of cards; the examples are programs, run here on CPU processes.",
     )
-    test.add_argument("target", nargs="*", metavar="PATH|ID", help="card files, folders, ids (default: all cards in force)")
+    test.add_argument("target", nargs="*", metavar="PATH|ID", help="card files, folders, ids (default: all active cards)")
     deck_options.add_cards(test)
     test.add_argument(
         "--timeout", type=positive("--timeout"), default=60, metavar="SECONDS", help="limit of one example (default: 60)"

@@ -12,7 +12,7 @@ from strategist.contract.plan import Plan
 def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("first", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
-    parser.add_argument("second", metavar="OTHER", help="another one, of the same question or not")
+    parser.add_argument("second", metavar="OTHER", help="another plan file, of the same request or another")
     deck_options.add_language(parser)
     deck_options.add_cards(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")

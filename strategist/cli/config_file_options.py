@@ -28,5 +28,5 @@ def given(options: argparse.Namespace) -> api.GivenValues:
 
 
 def deciding(options: argparse.Namespace) -> dict[str, Any]:
-    """The format, the cards and the calibration that were named."""
+    """Values of the options for format, cards and calibration."""
     return {"format": options.format, **deck_options.arguments(options)}

@@ -16,7 +16,7 @@ def add(parser: argparse._ActionsContainer) -> None:
 
 def add_calibration(parser: argparse._ActionsContainer) -> None:
     """The calibration of a study, in place of the shipped one."""
-    parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
+    parser.add_argument("--calibration", metavar="FILE", help="factors fitted to trials: calibration.json of a study")
 
 
 def arguments(options: argparse.Namespace) -> dict[str, Any]:
@@ -25,14 +25,14 @@ def arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def words(options: argparse.Namespace) -> list[str]:
-    """The options that decide beside a request, as words of a command."""
+    """Options of cards and calibration, as words of a command."""
     calibration = ["--calibration", options.calibration] if options.calibration else []
     return [*(word for deck in options.cards for word in ("--cards", deck)), *calibration]
 
 
 def add_language(parser: argparse._ActionsContainer) -> None:
-    """The language of what cards say."""
-    help_text = "language of what cards say to people, en or zh (default en); JSON, plan files and all other words stay English"
+    """The language of the cards' texts."""
+    help_text = "language of the cards' texts, en or zh (default en); JSON, plan files and all other text stay English"
     parser.add_argument("--lang", choices=api.LANGUAGES, default=api.ENGLISH, metavar="LANG", help=help_text)
 
 

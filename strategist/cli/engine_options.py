@@ -16,14 +16,14 @@ ENGINES = ("torchrun", "slurm", "ray")
 
 def add(parser: Parser) -> None:
     """The options."""
-    group = parser.add_argument_group("where ranks run")
+    group = parser.add_argument_group("launcher of the ranks")
     group.add_argument("--engine", default="torchrun", metavar="NAME", help=f"{', '.join(ENGINES)} (default torchrun, here)")
     group.add_argument(
-        "--hosts", metavar="NAMES", help="equally many ranks on each of these, which share the folder; e.g. node1,node2=10.0.0.2"
+        "--hosts", metavar="NAMES", help="hosts, with equally many ranks each and a shared folder, e.g. node1,node2=10.0.0.2"
     )
     group.add_argument(
         "--remote-shell", metavar="WORDS",
-        help="how a command gets to a host, e.g. 'kubectl exec -i {host} -- sh -c {command}' (default: ssh)",
+        help="command that runs a command on a host, e.g. 'kubectl exec -i {host} -- sh -c {command}' (default: ssh)",
     )  # fmt: skip
     group.add_argument(
         "--slurm",

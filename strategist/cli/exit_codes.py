@@ -9,7 +9,7 @@ EXIT_CODES = {
     FAILED: "a trial failed, a check found something wrong, or nothing fits",
     USER_ERROR: "wrong input: one line with the value, the law it breaks, and what to do",
     UNDECIDED: "check, plan --check or simulate cannot say that it fits: it is tight, or not all is priced",
-    INTERRUPTED: "interrupted, or ended by a scheduler; what it had started is ended",
+    INTERRUPTED: "interrupted, or ended by a scheduler; all started processes have ended",
     PIPE_CLOSED: "broken pipe: standard output was closed",
 }
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
-    parser.add_argument("--to", required=True, metavar="FORMAT", help=f"what is written: {', '.join(api.formats())}")
+    parser.add_argument("--to", required=True, metavar="FORMAT", help=f"format to write: {', '.join(api.formats())}")
     job_options.add(parser, ", ".join(api.JOBS))
     deck_options.add(parser)
     parser.add_argument("--json", action="store_true", help="print files, command and findings as JSON")

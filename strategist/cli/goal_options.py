@@ -15,14 +15,17 @@ def add(parser: Parser) -> None:
     )
     group.add_argument(
         "--headroom", type=share("--headroom"), metavar="SHARE",
-        help="of the device's memory, that the best plan must leave free as measured, e.g. 10%%",
+        help="share of the device's memory that the best plan must leave free, as measured, e.g. 10%%",
     )  # fmt: skip
     group.add_argument(
         "--least-tokens-per-second", type=above_zero("--least-tokens-per-second"), metavar="N",
-        help="that the best plan must reach as measured",
+        help="tokens/s that the best plan must reach, as measured",
     )  # fmt: skip
     group.add_argument(
-        "--most-cost", type=above_zero("--most-cost"), metavar="DOLLARS", help="that a million tokens may cost with the best plan"
+        "--most-cost",
+        type=above_zero("--most-cost"),
+        metavar="DOLLARS",
+        help="most US dollars per million tokens with the best plan",
     )
 
 

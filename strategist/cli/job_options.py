@@ -21,17 +21,15 @@ PAIRS = {
 
 def add(parser: Parser, kinds: str) -> None:
     """Adds the options; ``kinds`` lists the kinds of jobs for the help."""
-    _add_inputs(parser.add_argument_group("what it trains on, written where the files have placeholders"))
-    group = parser.add_argument_group("what starts it")
-    group.add_argument("--job", default="", metavar="KIND", help=f"what starts the export: {kinds}")
+    _add_inputs(parser.add_argument_group("inputs of the training, in place of the placeholders in the files"))
+    group = parser.add_argument_group("job")
+    group.add_argument("--job", default="", metavar="KIND", help=f"kind of job to write: {kinds}")
     _add_container(group)
     _add_start(group)
 
 
 def _add_inputs(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--weights", metavar="PLACE", help="model to begin with: a folder, or a Hub id where the framework takes one"
-    )
+    group.add_argument("--weights", metavar="PLACE", help="initial weights: a folder, or a Hub id where the framework takes one")
     group.add_argument("--data", metavar="PLACE", help="training data, as the framework names it")
     group.add_argument("--tokenizer", metavar="PLACE", help="folder or Hub id of the tokenizer")
 
@@ -39,7 +37,11 @@ def _add_inputs(group: argparse._ArgumentGroup) -> None:
 def _add_container(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--image", default="", metavar="NAME", help="the container's image, for jobs of Kubernetes")
     group.add_argument(
-        "--file", action="append", default=[], metavar="FILE", help="ship this file of yours too, e.g. train.py; may be repeated"
+        "--file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="copy this file to the nodes as well, e.g. train.py; may be repeated",
     )
     group.add_argument(
         "--workdir",
@@ -50,7 +52,7 @@ def _add_container(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable of the job; may be repeated")
     group.add_argument(
         "--secret", action="append", default=[], metavar="NAME=SECRET/KEY",
-        help="a variable with what a Secret of Kubernetes holds, e.g. HF_TOKEN=hub/token; may be repeated",
+        help="a variable from a Secret of Kubernetes, e.g. HF_TOKEN=hub/token; may be repeated",
     )  # fmt: skip
     group.add_argument(
         "--volume", action="append", default=[], metavar="CLAIM=PLACE", help="mount this claim in Kubernetes' pods; may be repeated"
@@ -66,15 +68,17 @@ def _add_container(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_start(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--hosts", default="", metavar="NAMES", help="of --job hosts, with addresses, e.g. node1,node2=10.0.0.2")
-    group.add_argument("--remote-shell", default="", metavar="WORDS", help="how a command gets to a host (default: ssh)")
+    group.add_argument(
+        "--hosts", default="", metavar="NAMES", help="hosts of --job hosts, with addresses, e.g. node1,node2=10.0.0.2"
+    )
+    group.add_argument("--remote-shell", default="", metavar="WORDS", help="command that runs a command on a host (default: ssh)")
     group.add_argument("--slurm", default="", metavar="OPTIONS", help="more options of sbatch, as in --slurm=--partition=gpu")
     group.add_argument(
         "--arguments", default="", metavar="WORDS", help="arguments of the start script, as in --arguments='--steps 1000'"
     )
     group.add_argument(
         "--restarts", type=int, metavar="N",
-        help="start a training that failed again, N times at most, from its last checkpoint if it saves (default: the plan's)",
+        help="restart a failed training, at most N times, from its last checkpoint if it saves (default: the plan's)",
     )  # fmt: skip
 
 

@@ -22,12 +22,12 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--grant", metavar="AMOUNT", help="let agents run trials: trials=3,minutes=30 in all, for this folder of studies"
     )
-    parser.add_argument("--study", metavar="DIR", help="where those trials lie, inside the workspace (default: its studies)")
+    parser.add_argument("--study", metavar="DIR", help="folder of these trials, inside the workspace (default: its studies)")
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="serve HTTP instead, to clients with the token: 127.0.0.1:8765; port 0 takes a free one"
     )
     parser.add_argument("--token-file", metavar="FILE", help=f"the token's file (default: the environment's {TOKEN})")
-    parser.add_argument("--audit", metavar="FILE", help="where each call is written down (default: .strategist in the workspace)")
+    parser.add_argument("--audit", metavar="FILE", help="log file of all calls (default: .strategist in the workspace)")
     parser.add_argument(
         "--long-calls", type=positive("--long-calls"), metavar="N",
         help="long calls (plans, simulations) that run at a time; others wait (default: 4, or the number of cores if larger)",

@@ -130,7 +130,7 @@ def add_output(parser: Parser, *names: str, metavar: str = "FILE", **settings: A
 
     prints = metavar not in FOLDERS or "default" not in settings
     option = parser.add_argument(*names, type=output_path(names[-1], metavar, prints=prints), metavar=metavar, **settings)
-    parser.add_argument("--force", action="store_true", help="replace files that are there and that this command did not write")
+    parser.add_argument("--force", action="store_true", help="replace existing files that this command did not write")
     parser.set_defaults(written=option.dest)
 
 

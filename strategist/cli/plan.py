@@ -24,7 +24,7 @@ def add(parser: Parser) -> None:
     request_options.add(parser)
     top_help = "plans to show, which differ in a parallel degree, recomputation or offload (default 5)"
     parser.add_argument("--top", type=positive("--top"), default=5, metavar="N", help=top_help)
-    parser.add_argument("--tokens", metavar="N", help="say what training on N tokens takes with each plan, e.g. 300B or 15T")
+    parser.add_argument("--tokens", metavar="N", help="show time, price and energy of training on N tokens, e.g. 300B or 15T")
     parser.add_argument(
         "--plan",
         type=positive("--plan"),
@@ -33,10 +33,8 @@ def add(parser: Parser) -> None:
         help="the plan of the table that -o writes and --show describes (default 1)",
     )
     sections.add(parser, SECTION_NAMES)
-    parser.add_argument("--prove", action="store_true", help="simulate each plan shown, and rank by what its memory proves to be")
-    check_help = (
-        "exit with 0 where the plan fits, with 1 where none does, and with 3 where it is tight, or only a tight plan is there"
-    )
+    parser.add_argument("--prove", action="store_true", help="simulate each shown plan, and order the plans by simulated memory")
+    check_help = "exit with 0 if the plan fits, 1 if none fits, 3 if it is tight, or only a tight plan exists"
     parser.add_argument("--check", action="store_true", help=check_help)
     deck_options.add_language(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
@@ -79,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         export.write_files(written, options.job_output, force=options.force, quiet=options.json)
     for path in (options.output, options.job_output):
         if path and not selected:
-            render.print_note(f"nothing fits, so {path} is not written; the answer says what would")
+            render.print_note(f"nothing fits, so {path} is not written; see the alternatives in the answer")
     if options.check:
         return verdict_code(_verdict(answer, options.plan))
     return 0 if selected else FAILED

@@ -12,7 +12,7 @@ from strategist.errors import InputError
 
 def add(parser: Parser) -> None:
     """The options of the command."""
-    parser.add_argument("program", nargs="?", metavar="NAME", help="a program's name or file (default: all that ship)")
+    parser.add_argument("program", nargs="?", metavar="NAME", help="a program's name or file (default: all shipped ones)")
     parser.add_argument("--plan", metavar="FILE", help="show the command for this plan")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=run)

@@ -28,16 +28,21 @@ def add(parser: Parser) -> None:
     confidence_help = f"probability with which a plan must fit the memory, from 0.5 on (default {DEFAULT_CONFIDENCE})"
     group.add_argument("--confidence", type=share("--confidence"), metavar="P", help=confidence_help)
     group.add_argument(
-        "--allow", action="append", metavar="KNOBS", help="what may change convergence, e.g. float8,comm_hook; may be repeated"
+        "--allow",
+        action="append",
+        metavar="KNOBS",
+        help="settings that the search may use although they can change convergence, e.g. float8,comm_hook; may be repeated",
     )
     group.add_argument(
-        "--node-failures", metavar="TIME", help="a node's mean time until it fails, or a spot instance is taken away, e.g. 6h"
+        "--node-failures", metavar="TIME", help="mean time until a node fails, or a spot instance is taken away, e.g. 6h"
     )
     group.add_argument(
-        "--price", type=above_zero("--price"), metavar="DOLLARS", help="of a device for an hour, e.g. a spot instance's"
+        "--price", type=above_zero("--price"), metavar="DOLLARS", help="US dollars per device and hour, e.g. of a spot instance"
     )
-    group.add_argument("--backend", metavar="NAME", help="what runs the plan: any, native, a program's name or file, or a format")
-    group.add_argument("--request", metavar="FILE", help="a YAML file with all of this, and what has no option")
+    group.add_argument(
+        "--backend", metavar="NAME", help="back end that runs the plan: any, native, a program's name or file, or a format"
+    )
+    group.add_argument("--request", metavar="FILE", help="a YAML file with these options, and with settings that have no option")
     deck_options.add(group)
     deck_options.add_calibration(group)
 
@@ -53,7 +58,7 @@ def add_situation(group: "argparse._ArgumentGroup") -> None:
     )
     group.add_argument(
         "--document-tokens", type=whole("--document-tokens"), metavar="N",
-        help="mean length of documents packed into sequences, each of which sees itself only (default: a sequence is one)",
+        help="mean length of packed documents, to which attention is limited (default: a sequence is one document)",
     )  # fmt: skip
     group.add_argument("--train", metavar="MODE", help=_choices(TRAIN_MODES, defaults.train))
     group.add_argument("--optimizer", metavar="NAME", help=_choices(OPTIMIZERS, defaults.optimizer))
@@ -63,7 +68,7 @@ def add_situation(group: "argparse._ArgumentGroup") -> None:
         "--fix",
         action="append",
         metavar="KNOB=VALUE",
-        help="settings that must be so, e.g. tp=2 or tp=2,recompute=full; may be repeated",
+        help="required settings, e.g. tp=2 or tp=2,recompute=full; may be repeated",
     )
 
 

@@ -30,7 +30,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder for measurement.json and logs (default: <plan>-run in its folder)")
     parser.add_argument(
         "--backend", metavar="NAME", default=api.BACKEND,
-        help="what runs it: native, or a program's name or file, see strategist programs (default %(default)s)",
+        help="back end that runs it: native, or a program's name or file, see strategist programs (default %(default)s)",
     )  # fmt: skip
     engine_options.add(parser)
     training_options.add(parser)

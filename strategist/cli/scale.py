@@ -19,7 +19,7 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
     parser.add_argument("--gpus", metavar="COUNTS", required=True, type=counts, help="devices to measure on, as in 1,2,4,8")
-    parser.add_argument("--weak", action="store_true", help="the global batch grows with the devices (default: it stays)")
+    parser.add_argument("--weak", action="store_true", help="let the global batch grow with the devices (default: constant)")
     parser.add_argument("--out", metavar="DIR", help="folder for scaling.json, scaling.svg and the trials (default: <plan>-scale)")
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure after warm-up (default 10)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -21,7 +21,9 @@ def add(parser: Parser) -> None:
     rank_options.add_argument("--rank", type=int, metavar="R", help="the rank to simulate")
     rank_options.add_argument("--stage", metavar="S,S", help="a rank of each of these stages (default: first,last)")
     rank_options.add_argument("--all-stages", action="store_true", help="a rank of each stage of the pipeline")
-    parser.add_argument("--whole", action="store_true", help="trace every layer and micro-batch, not a few that show what all do")
+    parser.add_argument(
+        "--whole", action="store_true", help="trace every layer and micro-batch, instead of extrapolating from a few"
+    )
     parser.add_argument(
         "--model-code", default="", metavar="MODULE:FUNCTION",
         help="a model of your own in the place of the plan's: a function that returns an nn.Module from token numbers to logits,"

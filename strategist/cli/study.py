@@ -42,7 +42,7 @@ def add(parser: Parser) -> None:
     _add_import(_command(commands, "import", "take in what was measured elsewhere, so that it teaches the search"))
     merge = _command(commands, "merge", "bring the trials of several studies of one request into one")
     merge.add_argument("study", nargs="+", metavar="STUDY", help=STUDY)
-    merge.add_argument("--into", required=True, metavar="DIR", help="folder of the study that takes them in")
+    merge.add_argument("--into", required=True, metavar="DIR", help="folder of the merged study")
     merge.add_argument("--ledger", default="", metavar="ADDRESS", help=LEDGER)
     merge.set_defaults(command=merge_studies)
     repair = _command(commands, "repair", "make a new study of every intact record of a damaged one, which stays as it is")

@@ -11,7 +11,7 @@ from strategist.cli.parser import Parser, add_output, positive
 def add(parser: Parser) -> None:
     """The options of the command."""
     add_output(parser, "-o", "--out", help="write a cluster file of such nodes, for --gpus FILE")
-    parser.add_argument("--nodes", type=positive("--nodes"), default=1, metavar="N", help="how many there are (default 1)")
+    parser.add_argument("--nodes", type=positive("--nodes"), default=1, metavar="N", help="number of such nodes (default 1)")
     parser.add_argument("--json", action="store_true", help="print the topology as JSON")
     parser.set_defaults(command=run)
 

@@ -100,15 +100,17 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
         "--tokenizer", metavar="DIR", help="folder of the tokenizer.json for examples (default: that of --weights or --hf)"
     )
     group.add_argument(
-        "--no-packing", action="store_true", help="one example a sequence, padded (default: several, none of which sees another)"
+        "--no-packing",
+        action="store_true",
+        help="one example a sequence, padded (default: several; tokens attend to their own example only)",
     )
     group.add_argument(
         "--document-end", type=whole("--document-end"), metavar="TOKEN",
-        help="the token that ends a document of token ids: no token sees another document (default: a sequence is one)",
+        help="the token that ends a document of token ids; tokens attend to their own document only (default: a sequence is one)",
     )  # fmt: skip
     group.add_argument(
         "--document-tokens", type=positive("--document-tokens"), metavar="N",
-        help="synthetic documents of so many tokens, mean, packed into sequences (default: the plan's)",
+        help="mean length of synthetic documents that are packed into sequences (default: the plan's)",
     )  # fmt: skip
     group.add_argument(
         "--eval-data",
@@ -129,7 +131,7 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_training(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--save", metavar="DIR", help="write checkpoints there; any plan of the model can go on from them")
+    group.add_argument("--save", metavar="DIR", help="folder for checkpoints; any plan of the model can resume from them")
     group.add_argument(
         "--save-every", type=positive("--save-every"), metavar="K", help="steps from one to the next (default: the plan's)"
     )
@@ -139,14 +141,18 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
         help="number of checkpoints with the lowest evaluation loss to keep, too (default 0); each checkpoint is then evaluated",
     )  # fmt: skip
     group.add_argument(
-        "--resume", metavar="DIR", help="go on from a checkpoint, or the newest in a folder, with its settings where none are given"
+        "--resume",
+        metavar="DIR",
+        help="resume from a checkpoint, or from the newest in a folder; settings that are not given are those of the checkpoint",
     )
     group.add_argument(
         "--max-restarts", type=whole("--max-restarts"), metavar="N",
-        help="start the ranks of a training again so often when one fails (default: the plan's)",
+        help="maximum number of restarts of a training's ranks after a failure (default: the plan's)",
     )  # fmt: skip
     group.add_argument(
-        "--elastic", action="store_true", help="when ranks are lost for good, plan for those left and go on from the last one"
+        "--elastic",
+        action="store_true",
+        help="when ranks are lost permanently, plan for the remaining ones and resume from the last checkpoint",
     )
     group.add_argument(
         "--log", metavar="DIR",
@@ -155,16 +161,16 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--wandb", metavar="PROJECT", help="send the curves to this project at Weights & Biases (extra wandb)")
     group.add_argument(
         "--progress-seconds", type=above_zero("--progress-seconds"), metavar="S", default=10.0,
-        help="without a terminal, a line of progress every so often (default %(default)g)",
+        help="seconds between lines of progress without a terminal (default %(default)g)",
     )  # fmt: skip
     group.add_argument("--trace", metavar="DIR", help="keep each rank's profile and memory over time, for Perfetto and memory_viz")
-    group.add_argument("--weights", metavar="DIR", help="a Hugging Face model's folder to begin with; plan with --model DIR")
+    group.add_argument(
+        "--weights", metavar="DIR", help="folder of a Hugging Face model with the initial weights; plan with --model DIR"
+    )
     group.add_argument(
         "--hf", metavar="DIR", help="train the model of transformers with the config.json in this folder, by transformers' own code"
     )
-    group.add_argument(
-        "--export-weights", metavar="DIR", help="write such a folder at the end, in the type that the plan computes in"
-    )
+    group.add_argument("--export-weights", metavar="DIR", help="write a Hugging Face folder at the end, in the plan's compute type")
 
 
 def settings(options: argparse.Namespace) -> TrialSettings:

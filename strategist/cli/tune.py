@@ -49,7 +49,7 @@ def _add_limits(parser: Parser) -> None:
     parser.add_argument("--trials", type=whole("--trials"), default=10, metavar="N", help="finished trials to reach (default 10)")
     parser.add_argument("--minutes", type=above_zero("--minutes"), metavar="M", help="start no trial later")
     parser.add_argument(
-        "--device-hours", type=above_zero("--device-hours"), metavar="H", help="start no trial when trials took so much"
+        "--device-hours", type=above_zero("--device-hours"), metavar="H", help="start no trial after this many device hours"
     )
     parser.add_argument(
         "--least-gain", type=share("--least-gain"), default=0.0, metavar="G",
@@ -57,13 +57,13 @@ def _add_limits(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--confirm", type=whole("--confirm"), default=2, metavar="N",
-        help="longer runs of each of the best two, in turns, where they are near each other (default 2; 0 for none)",
+        help="longer runs of each of the best two, in turns, if their times are close (default 2; 0 for none)",
     )  # fmt: skip
     parser.add_argument(
         "--sampler",
         default="surrogate",
         metavar="NAME",
-        help=f"what proposes trials: {', '.join(api.SAMPLERS)} (default surrogate)",
+        help=f"sampler that proposes trials: {', '.join(api.SAMPLERS)} (default surrogate)",
     )
 
 
@@ -89,7 +89,7 @@ def _add_trials(parser: Parser) -> None:
     engine_options.add(parser)
     parser.add_argument(
         "--at-once", type=positive("--at-once"), default=1, metavar="N",
-        help="so many trials side by side, where slurm or ray has room for them (default 1)",
+        help="number of trials that run at a time, if slurm or ray has nodes for them (default 1)",
     )  # fmt: skip
     parser.add_argument("--seed", type=whole("--seed"), default=0, metavar="N", help="seed of weights and data (default 0)")
 

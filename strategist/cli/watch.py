@@ -17,7 +17,9 @@ STUDY = "folder of the study, or postgresql://USER@HOST/DATABASE?study=NAME"
 def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("study", metavar="STUDY", help=STUDY)
-    parser.add_argument("--idle", type=whole("--idle"), metavar="SECONDS", help="end when nothing has run for so long (default 30)")
+    parser.add_argument(
+        "--idle", type=whole("--idle"), metavar="SECONDS", help="end when no trial has run for this long (default 30)"
+    )
     parser.add_argument("--lines", action="store_true", help="print a line for each finished trial on a terminal, too")
     parser.add_argument("--json", action="store_true", help="print JSON, a line a trial")
     parser.set_defaults(command=run)

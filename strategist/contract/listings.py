@@ -1,4 +1,4 @@
-"""Rows of the lists that commands print."""
+"""Rows of the tables that list commands print."""
 
 from dataclasses import dataclass
 

@@ -37,8 +37,8 @@ MODELLED_PARTS = (
 """Parts of a shadow run's step that cannot be measured without peers; they come from the estimate."""
 
 GLOO_NOTE = (
-    "The comm ratio of gloo on CPU proves that the plumbing works, not what the plan is worth on GPUs: there the ratio of"
-    " computation to links is another, a reduce-scatter is not an all-reduce, and FSDP2 overlaps."
+    "The comm ratio of gloo on CPUs tests the code; it does not predict that of GPUs, where the ratio of computation to link"
+    " bandwidth differs, a reduce-scatter is not done by an all-reduce, and FSDP2 overlaps communication."
 )
 
 

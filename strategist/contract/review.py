@@ -66,7 +66,7 @@ class Review:
 
     @property
     def priced_fit(self) -> Fit:
-        """The verdict on memory as priced, whatever could turn it."""
+        """The verdict on memory by price alone, without doubts about assumed values."""
         if self.plan is None:
             return Fit.TOO_LARGE
         return fit_of(self.plan.estimate, self.plan.cluster.host_memory_bytes, self.confidence)

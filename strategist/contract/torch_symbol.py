@@ -31,7 +31,7 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class References:
-    """Lookups in the order of the request."""
+    """Results of the lookups, in the order of the request."""
 
     torch_version: str
     references: tuple[Reference, ...]

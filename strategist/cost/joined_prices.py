@@ -13,7 +13,7 @@ _JOINED_OTHERWISE = ("chunks", "chunk_order", "stage_layers")
 
 
 def joined(pieces: Sequence[tuple[Counts, Priced]]) -> Priced:
-    """The prices of a table, of which each piece has those of some rows. Every row is in one piece; the cluster is the same."""
+    """The prices of a table from those of its pieces. Each row is in one piece; all pieces have the same cluster."""
     order = np.argsort(np.concatenate([rows for rows, _ in pieces]), kind="stable")
     prices = [priced for _, priced in pieces]
     columns = {

@@ -48,7 +48,7 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Observations that share everything but their candidates and batches; ``members`` are their indices among all observations.
+    """Observations with equal price inputs except candidates and batches; ``members`` are their indices among all observations.
 
     The number of micro-batches belongs to the candidate, so seconds and bytes are right; figures per token are not.
     """

@@ -13,11 +13,10 @@ from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.candidate_arrays import Parts, View, view
-from strategist.cost.layer_flops import Work, work_of
 from strategist.cost.memory import PARTS, device_memory, memory_instants, needed_memory
 from strategist.cost.memory_context import memory_context
 from strategist.cost.model_states import Stage, stages
-from strategist.cost.price import price
+from strategist.cost.price import price, work_on
 from strategist.cost.simulated_steps import Simulated
 from strategist.expr.columns import Columns
 
@@ -52,18 +51,13 @@ def step_memory(
 ) -> tuple[Instant, ...]:
     """Memory of the first or the last rank, the one with the higher peak, at each candidate peak of a step, in order."""
     v = view(columns, workload)
-    context = memory_context(model, workload, stack, _work(model, cluster, workload, stack, v), v)
+    context = memory_context(model, workload, stack, work_on(model, cluster, workload, stack, v), v)
     ranks = [
         memory_instants(stage, context, cluster.device.allocator_slack, calibration.memory)
         for stage in stages(model, v, stack.memory_traits)
     ]
     peak_rank = max(ranks, key=lambda instants: max(float(needed_memory(parts)[0]) for parts in instants.values()))
     return tuple(Instant(name=name.replace("_", " "), memory=_parts(parts)) for name, parts in peak_rank.items())
-
-
-def _work(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View) -> Work:
-    documents = workload.document_tokens if cluster.device.kind == "cuda" else 0
-    return work_of(model, replace(workload, document_tokens=documents), stack, v)
 
 
 def _middle_rank(
@@ -77,7 +71,7 @@ def _middle_rank(
     in_flight: float,
 ) -> MemoryParts:
     """Memory of a rank with neither embedding nor head: like the first, but the inputs of its first stage need gradients, too."""
-    work = _work(model, cluster, workload, stack, v)
+    work = work_on(model, cluster, workload, stack, v)
     first = stages(model, v, stack.memory_traits)[0]
     zero = np.zeros_like(v.pp)
     stage: Stage = replace(

@@ -1,4 +1,4 @@
-"""Split points: how many layers each stage of a pipeline gets, so that the slowest rank is fastest, embedding and head included."""
+"""Split points: layers of each pipeline stage, so that the slowest rank, with embedding and head, takes the least time."""
 
 import heapq
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Split:
 def split(
     pipeline: Pipeline, layers: int, layer_seconds: float, ends_seconds: Sequence[float], speeds: Sequence[float] = ()
 ) -> Split:
-    """The split with the fastest slowest rank, each stage holding a layer at least.
+    """The split that minimises the time of the slowest rank; each stage has at least one layer.
 
     Greedy: each layer goes to the rank that would finish first with it, and there to the stage that finishes first. Layers take
     equal time, so the result is optimal: any other split gives some rank a layer with which it is slower. ``ends_seconds`` are the

@@ -83,5 +83,5 @@ def _wait(supervisor: subprocess.Popen[bytes], results: _Results, deadline: floa
 
 def _not_run(folder: Path) -> ScriptResult:
     log_lines = log_tail(folder, "launcher").strip().splitlines()
-    message = f"the runner ended before it: {log_lines[-1] if log_lines else 'no word of it'}"
+    message = f"the runner ended before it: {log_lines[-1] if log_lines else 'without output'}"
     return ScriptResult(outcome=ScriptOutcome.FAILED, seconds=0.0, message=message)

@@ -31,7 +31,7 @@ other ranks before it restarts all or reports the lost one.
 
 
 class Deadline(StrEnum):
-    """Why a trial was ended from outside.
+    """Reason for ending a trial by a deadline.
 
     ``peers``: a rank had failed and others went on. ``memory``: the trial had used up the machine's memory. ``crowded``: other
     programs had used it up.

@@ -82,7 +82,7 @@ def packages(facts: MachineFacts) -> Iterator[Diagnostic]:
     elif _numbers(facts.packages["torch"]) < OLDEST_TORCH:
         yield _error(
             "torch-old",
-            f"torch {facts.packages['torch']} is older than {_dotted(OLDEST_TORCH)}, whose APIs trials use",
+            f"torch {facts.packages['torch']} is older than {_dotted(OLDEST_TORCH)}, whose APIs trials need",
             f"pip install -U {INSTALL}",
         )
     elif _numbers(facts.packages["torch"]) > TORCH_TESTED:
@@ -103,7 +103,7 @@ def gpus(facts: MachineFacts) -> Iterator[Diagnostic]:
     if torch and facts.gpus and not cuda:
         yield _error(
             "torch-cpu",
-            f"torch {torch['torch']} is a CPU build beside {len(facts.gpus)} GPUs: trials would leave them idle",
+            f"torch {torch['torch']} is a CPU build on a machine with {len(facts.gpus)} GPUs: trials would not use them",
             "install a CUDA build of torch",
         )
     if cuda and not facts.gpus and not facts.smi_error:
@@ -254,7 +254,7 @@ def limits(facts: MachineFacts) -> Iterator[Diagnostic]:
         yield _warning(
             "memory-limit",
             f"this container may use {show_bytes(facts.memory_limit_bytes)} of {machine_memory}: --gpus local counts all of it",
-            "say --host-memory, or raise the limit",
+            "give --host-memory, or raise the limit",
         )
     if facts.core_quota is not None and facts.core_quota < facts.cores:
         yield _warning(

@@ -155,7 +155,7 @@ def _finished(log: FollowedLog) -> RankRecord:
     )
 
 
-TIMING_NOTE = "Steps are timed by when the program's lines came: it says no time itself."
+TIMING_NOTE = "Steps are timed by the arrival of the program's log lines: it reports no times."
 
 
 def _int_or_none(value: float | None) -> int | None:

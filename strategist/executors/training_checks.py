@@ -49,7 +49,7 @@ def _check_data(plan: Plan, settings: TrialSettings) -> None:
     if settings.tokenizer and not Path(settings.tokenizer).exists():
         raise FileError(settings.tokenizer, "is not there; name a tokenizer.json, or its folder")
     if plan.workload.document_tokens and settings.data and not settings.document_tokens(plan.workload):
-        law = f"the plan is for documents of {plan.workload.document_tokens} tokens, and nothing says where those end"
+        law = f"the plan is for documents of {plan.workload.document_tokens} tokens, and no option gives the token that ends them"
         hint = "add --document-end TOKEN, or plan without --document-tokens"
         raise InputError(f"--data {sources['--data'][0].path}", law, hint)
 

@@ -171,7 +171,7 @@ def _examine_record(end: RankEnd, cut_off: bool, ending: Ending, plan_id: str) -
     if record.outcome is Outcome.OK:
         if record.phase == "done":
             return None
-        return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record says ok, but ends in {record.phase}")
+        return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record is ok, but ends in phase {record.phase}")
     if record.outcome in (Outcome.CRASH, Outcome.CANCELLED):
         if cut_off and ending.deadline is not Deadline.PEERS:
             message = record.message if _cut_off_outcome(ending) is Outcome.TIMEOUT else ENDED_NOTE

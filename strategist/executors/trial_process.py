@@ -89,7 +89,7 @@ class TrialMachine:
         self._memory, self._shared = host_memory.MemoryWatch(tag), temporary_files.SharedMemoryWatch(tag, self.folder)
 
     def look(self) -> Deadline | None:
-        """Why the trial must end; None if it may go on."""
+        """Why the trial must end; None if it may continue."""
         self._shared.look()
         return self._memory.look()
 

@@ -82,12 +82,12 @@ class Columns:
 
     @cached_property
     def run_names(self) -> frozenset[str]:
-        """Names that are equal in each run."""
+        """Names of columns with one value per run of rows."""
         return frozenset(self.runs)
 
     @cached_property
     def row_names(self) -> frozenset[str]:
-        """All other names."""
+        """Names of columns that vary within a run."""
         return self.names - self.run_names
 
     def code(self, name: str, value: KnobValue) -> KnobValue:

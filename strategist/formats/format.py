@@ -88,7 +88,7 @@ class ExportedFiles:
 
 
 def unchanged(source: Source) -> Source:
-    """The source itself."""
+    """The source, unchanged: the default of ``Format.opened``."""
     return source
 
 

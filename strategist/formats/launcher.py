@@ -13,7 +13,7 @@ from pathlib import Path
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
 from strategist.errors import FileError
-from strategist.formats import accelerate, trl
+from strategist.formats import accelerate, trl_accelerate_configs
 from strategist.formats.accelerate_export import DYNAMO, FSDP, PARALLELISM, ZERO
 from strategist.formats.accelerate_launch import default_file
 from strategist.formats.config_entries import Entries
@@ -80,11 +80,11 @@ def with_launcher_entries(source: Source) -> Source:
 
 def _named_by_trainer(source: Source) -> Source:
     """Settings of TRL's trainer that name the launcher's file, which its command takes from there."""
-    named = source.entries.get(trl.CONFIG)
+    named = source.entries.get(trl_accelerate_configs.CONFIG)
     if named is None:
         return source
     options = {"config_file": named, **(source.launch.options if source.launch else {})}
-    entries = {name: entry for name, entry in source.entries.items() if name != trl.CONFIG}
+    entries = {name: entry for name, entry in source.entries.items() if name != trl_accelerate_configs.CONFIG}
     return replace(source, entries=entries, launch=Launch(accelerate=True, options=options))
 
 
@@ -171,7 +171,7 @@ def _launcher_file(source: Source) -> tuple[Source | None, str]:
         return None, f"{subject} is known only where the script runs"
     path = find_file(source.path, value)
     if path is None:
-        shipped = trl.shipped(value)
+        shipped = trl_accelerate_configs.shipped(value)
         return (shipped, "") if shipped else (None, f"{subject} is not found from the script's folder up")
     return _load_launcher_file(path, subject)
 

@@ -13,7 +13,7 @@ from strategist.contract.model import ModelShape
 
 @dataclass(frozen=True, kw_only=True)
 class ParsedConfig:
-    """Settings that a file states, with the system's defaults for the others.
+    """Settings in a file, with the system's defaults for the others.
 
     settings: by bare name; a missing degree is 1, any other missing setting has torch's default.
     workload: fields of Workload.

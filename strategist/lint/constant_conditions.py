@@ -7,7 +7,7 @@ from strategist.lint.satisfiability import COMPARISONS, term_domains
 
 
 def constant_part(expression: Expression) -> tuple[int, bool] | None:
-    """Column and value of a part that cannot vary; None without one."""
+    """Column and value of a part of a condition that cannot vary; None without one."""
     if not expression.names:
         return 0, scalar(expression, {}) is True
     return _constant_in(expression.tree)

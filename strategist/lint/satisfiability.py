@@ -37,7 +37,7 @@ def decided_regions(regions: Callable[[], Regions]) -> Regions:
 
 
 def is_impossible(regions: Callable[[], Regions]) -> bool:
-    """Whether there are certainly no regions."""
+    """Whether it is certain that there are no regions."""
     try:
         return not regions()
     except UndecidedError:

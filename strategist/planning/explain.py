@@ -188,7 +188,7 @@ def _comparison(plan: Plan, name: str, value: KnobValue, other: Plan, explainer:
     if best:
         text = f"{_summary(name, value, other)}: {text}"
     if name in CONVERGENCE_SETTINGS and value != CONVERGENCE_SETTINGS[name]:
-        text += f"; it may change the trained model, so it is taken only with --allow {name}"
+        text += f"; it may change the trained model, so it needs --allow {name}"
     row = {**explainer.known, **estimate_facts(other.estimate), **row_of(other.candidate, other.accumulation)}
     violated = (
         _violated_option_policy(name, explainer.deck, row)

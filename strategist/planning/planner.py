@@ -11,7 +11,7 @@ from strategist.alternatives.change import Change
 from strategist.alternatives.convergence import convergence_changes, variants
 from strategist.alternatives.fewer_devices import unused_devices_note, with_fewer_devices
 from strategist.alternatives.resources import changes, last_resorts
-from strategist.bound.lower import lower_bound
+from strategist.bound.lower_bound import lower_bound
 from strategist.cards.deck import Deck
 from strategist.contract.answer import Alternative, Answer, BackendPlan, Dropped
 from strategist.contract.cluster import Cluster

@@ -257,7 +257,7 @@ def _ruled_out(source: Source, plan: Plan, described: Setup, deck: Deck) -> Iter
             continue
         entry = next((described.entry_names[name] for name in settings if name in described.entry_names), "")
         shown = ", ".join(f"{name} {show_value(value_of(plan.candidate, name))}" for name in settings if name in SETTING_NAMES)
-        do = f"strategist cards show {drop.card} says more"
+        do = f"see strategist cards show {drop.card}"
         yield finding("FMT-006", f"{drop.card}/{drop.policy} rules out {shown}: {drop.because.rstrip('.')}", do, source, entry)
 
 

@@ -54,7 +54,7 @@ def find(name: str, known: Iterable[str]) -> str | None:
 
 
 def unknown(value: str, law: str, name: str, known: Iterable[str], do: str, listed: Iterable[str] = ()) -> InputError:
-    """The error for an unknown name, with the nearest known names, or those ``listed`` if none is near.
+    """The error for an unknown name, with the nearest known names, or those in ``listed`` if none is similar.
 
     law: the broken law.
     do: advice.

@@ -64,7 +64,7 @@ def _from_counts(text: str, host_memory_bytes: int | None) -> Cluster:
         node_devices = max(per_node, box.gpus_per_node)
         host_memory_bytes = box.host_memory_bytes * node_devices // box.gpus_per_node
         memory_note = f"a node of {node_devices} x {device.name} has {show_bytes(host_memory_bytes)} of host memory"
-        notes.append(f"{memory_note}; no plan needs more, and --host-memory says what there is")
+        notes.append(f"{memory_note}; no plan needs more; --host-memory gives another value")
     cluster = _assemble("".join(text.split()), nodes, per_node, device, box, tuple(notes))
     return replace(cluster, host_memory_bytes=host_memory_bytes)
 
@@ -164,7 +164,7 @@ def _local() -> Cluster:
         )
     measured = _from_file(path)
     if (measured.device.name, measured.gpus_per_node) == (detected.device.name, detected.gpus_per_node):
-        return replace(measured, name="local", assumed=(f"as {path} says, which was measured here", *measured.assumed))
+        return replace(measured, name="local", assumed=(f"measured on this machine: {path}", *measured.assumed))
     measured_devices = f"{measured.gpus_per_node} x {measured.device.name}"
     return replace(
         detected,

@@ -22,7 +22,7 @@ def join_clusters(name: str, members: Sequence[tuple[Cluster, float]]) -> Cluste
     sizes, kinds = sorted({item.gpus_per_node for item in clusters}), sorted({item.device.kind for item in clusters})
     if len(sizes) > 1:
         law = "a mesh needs as many devices in each node"
-        raise InputError(f"groups with {' and '.join(map(str, sizes))} devices a node", law, "write gpus_per_node beside groups")
+        raise InputError(f"groups with {' and '.join(map(str, sizes))} devices a node", law, "write gpus_per_node next to groups")
     if len(kinds) > 1:
         raise InputError(f"groups of {' and '.join(kinds)}", "one program runs on all ranks", "describe clusters of their own")
     groups = tuple(

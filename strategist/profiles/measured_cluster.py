@@ -14,7 +14,7 @@ from strategist.errors import InputError
 from strategist.files import outputs, yaml_file
 from strategist.profiles import hardware
 
-HEADER = "# The machine as strategist profile measured it; the samples lie beside it, as JSON.\n"
+HEADER = "# This machine, measured by strategist profile; the samples are in the JSON file next to this one.\n"
 SHARDED = ("all_gather", "reduce_scatter", "all_reduce")
 """Collectives of data and tensor parallelism; a link's bandwidth and latency are fitted to all three."""
 

@@ -72,7 +72,7 @@ class Metrics:
     warmup_steps: int | None = None
 
     @property
-    def tells_memory(self) -> bool:
+    def reports_memory(self) -> bool:
         """Whether the figures include memory."""
         return any(f"{{{name}}}" in line for line in self.lines for name in MEMORY_FIGURES) or any(
             name in MEMORY_FIGURES for name in self.fields
@@ -139,7 +139,7 @@ class Program:
     @property
     def runs_on_each_node(self) -> bool:
         """Whether the command starts the ranks of one node, and can run on several nodes."""
-        return any(template.says(PER_NODE) for template in self.templates)
+        return any(template.has_word(PER_NODE) for template in self.templates)
 
     @property
     def variables(self) -> tuple[str, ...]:

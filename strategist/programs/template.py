@@ -44,8 +44,8 @@ class Template:
         """Names of the vocabulary that occur in it."""
         return frozenset(name for part in self.parts if isinstance(part, Placeholder) and part.value for name in part.value.names)
 
-    def says(self, word: str) -> bool:
-        """Whether the placeholder ``word`` occurs in it."""
+    def has_word(self, word: str) -> bool:
+        """Whether it contains the placeholder ``word``."""
         return any(part.name == word for part in self.parts if isinstance(part, Placeholder))
 
     @property

@@ -137,7 +137,7 @@ def with_verdicts(groups: Sequence[Figures]) -> list[Figures]:
 
 
 def verdicts(figures: Figures) -> tuple[int, ...]:
-    """Numbers of rows in the order of ``VERDICTS``."""
+    """Number of rows with each verdict, in the order of ``VERDICTS``."""
     confusion = figures.oom_confusion
     return confusion.hits, confusion.misses, confusion.false_alarms, confusion.passes
 

@@ -109,4 +109,4 @@ def _worst(accuracy: Accuracy) -> Html:
         for case in (miss.priced_case.case,)
     )
     head = ("predicted / published", "figure", "model", "GPUs", "layout", "row")
-    return table(f"The {WORST_ROWS} rows whose worse figure is missed most", head, rows, words=range(1, len(head)))
+    return table(f"The {WORST_ROWS} rows with the largest errors", head, rows, words=range(1, len(head)))

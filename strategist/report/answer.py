@@ -199,7 +199,7 @@ def _alternative(other: Alternative) -> Iterator[RenderableType]:
 
 def _counts(answer: Answer) -> Iterator[RenderableType]:
     dropped = sum(item.candidates for item in answer.dropped)
-    yield f"{answer.candidates:,} walked: {answer.feasible:,} allowed and fitting"
+    yield f"{answer.candidates:,} enumerated: {answer.feasible:,} are allowed and fit"
     if answer.too_large:
         yield f"{answer.too_large:,} too large for the device"
     if answer.host_too_small:

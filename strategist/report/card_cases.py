@@ -23,7 +23,7 @@ def _expected(expect: str | Mapping[str, Any]) -> str:
         return expect
     parts = []
     if "reasons" in expect:
-        parts.append(f"speaks: {', '.join(expect['reasons'])}" if expect["reasons"] else "silent")
+        parts.append(f"reasons: {', '.join(expect['reasons'])}" if expect["reasons"] else "no reasons")
     if "proposes" in expect:
         parts.append(f"proposes {_assignments(expect['proposes'])}" if expect["proposes"] else "proposes nothing")
     return "; ".join(parts)

@@ -28,7 +28,9 @@ def model_report(model: NamedModel) -> Group:
     rows = [*_shape(model.shape), *([("assumed", model.note)] if model.note else [])]
     states = pairs((name, show_bytes(size)) for name, size in model.state_bytes.items())
     return Group(
-        Text(model.shape.name, "bold"), pairs(rows), section(heading("State of training it", "without activations"), states)
+        Text(model.shape.name, "bold"),
+        pairs(rows),
+        section(heading("Model states", "by training mode, without activations"), states),
     )
 
 

@@ -19,8 +19,8 @@ def configuration_report(configuration: Configuration) -> Iterator[RenderableTyp
         yield pairs((shlex.join(option.words), _origin(option)) for option in configuration.options)
     else:
         yield Text("No file sets an option; options are those of the command line, or their defaults.")
-    sources = [(VARIABLES, "read"), *((name, "read" if exists else "not there") for name, exists in configuration.files.items())]
-    yield section(heading("Looked at", "after the command line, in this order"), pairs(sources))
+    sources = [(VARIABLES, "read"), *((name, "read" if exists else "not found") for name, exists in configuration.files.items())]
+    yield section(heading("Sources", "after the command line, in this order"), pairs(sources))
     if configuration.unknown_variables:
         yield section(heading("Variables that no command reads"), bullets(configuration.unknown_variables))
 

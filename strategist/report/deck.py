@@ -55,7 +55,7 @@ def card_report(card: Card) -> Iterator[RenderableType]:
     yield Text.assemble((f"{card.id} {card.title}".strip(), "bold"), f"  {card.module}, {state}")
     yield Text(str(card.intent))
     if card.preconditions:
-        yield section(heading("Holds where"), bullets(_with_condition(item.when, str(item.text)) for item in card.preconditions))
+        yield section(heading("Preconditions"), bullets(_with_condition(item.when, str(item.text)) for item in card.preconditions))
     if card.control_points:
         points = ((point.path or point.name, str(point.effect)) for point in card.control_points)
         yield section(heading("Settings"), pairs(points))

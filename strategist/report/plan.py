@@ -83,7 +83,7 @@ COLUMNS = (
 
 
 def plan_report(plan: Plan, title: str = "The plan") -> Group:
-    """A plan in detail: settings, figures, memory and time by part, and the cards that shaped it."""
+    """A plan in detail: settings, figures, memory and time by part, and the cards that decided it."""
     parts = (memory_report(plan), time_report(plan.estimate), reasons_report(plan.reasons))
     return Group(settings_report(plan, title), predicted_report(plan), *parts)
 
@@ -153,9 +153,9 @@ def bounds(estimate: Estimate) -> Iterable[tuple[str, str]]:
     )
     resource = f"bound by {BOUND_NAMES[bound.limited_by]}"
     if share > 1:
-        yield "at least", f"{bound_times}; {resource}: the predicted step is {percent(1 - 1 / share)} shorter, which is wrong"
+        yield "lower bound", f"{bound_times}; {resource}: the predicted step is {percent(1 - 1 / share)} shorter, which is wrong"
     else:
-        yield "at least", f"{bound_times}: {percent(share)} of the physical limit; {resource}"
+        yield "lower bound", f"{bound_times}: {percent(share)} of the physical limit; {resource}"
 
 
 def memory_report(plan: Plan) -> Group:
@@ -168,9 +168,9 @@ def memory_report(plan: Plan) -> Group:
     peak = estimate.peak_memory_bytes
     table.add_row(Text("total", "bold"), bar(peak / capacity), show_bytes(peak), percent(peak / capacity))
     if cache := estimate.memory.cache:
-        table.add_row("cached, given back when needed", bar(cache / capacity), show_bytes(cache), percent(cache / capacity))
+        table.add_row("cached, freed when needed", bar(cache / capacity), show_bytes(cache), percent(cache / capacity))
         reserved = estimate.memory.reserved
-        table.add_row("reserved, with that cache", bar(reserved / capacity), show_bytes(reserved), percent(reserved / capacity))
+        table.add_row("reserved, with the cache", bar(reserved / capacity), show_bytes(reserved), percent(reserved / capacity))
     title = heading("Memory of the fullest device", f"against the {show_bytes(capacity)} that can be used")
     return section(title, table, Text(_usable_memory(plan)))
 
@@ -208,11 +208,11 @@ def _mfu(estimate: Estimate) -> str:
 
 @grouped
 def reasons_report(reasons: Sequence[Reason]) -> Iterator[RenderableType]:
-    """Cards that shaped a plan, and its risks."""
+    """Cards that decided settings of a plan, and its risks."""
     shaping = [reason for reason in reasons if reason.effect != "risk"]
     risks = [reason for reason in reasons if reason.effect == "risk"]
     if shaping:
-        yield section(heading("Cards that shaped it"), pairs((reason.card, policy_words(reason)) for reason in shaping))
+        yield section(heading("Cards that decided it"), pairs((reason.card, policy_words(reason)) for reason in shaping))
     if risks:
         yield section(heading("Risks"), pairs((reason.card, reason.text) for reason in risks))
 

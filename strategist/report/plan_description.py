@@ -18,7 +18,7 @@ _RECOMPUTE = {
     "none": "none: every activation is kept",
     "selective": "selective: outputs of {saved} are kept, the rest is computed again",
     "every_second_layer": "every_second_layer: of every second layer only the input is kept, the other layers keep everything",
-    "budget": "budget: the compiler keeps {percent}% of what it would, and computes the rest again",
+    "budget": "budget: the compiler saves {percent}% of the activations that it would save, and recomputes the rest",
     "full": "full: only the input of each layer is kept",
 }
 _OFFLOAD = {
@@ -69,8 +69,8 @@ OPTION_WORDS: dict[str, tuple[str, dict[KnobValue, str] | str]] = {
     "nccl_nvls": ("job", {"off": "NCCL does not reduce in the switches"}),
     "nccl_socket_threads": ("job", "{} threads for each of NCCL's sockets"),
     "cuda_connections": ("job", "hardware queues a device: {}"),
-    "expandable_segments": ("job", {True: "the allocator grows its segments"}),
-    "rendezvous": ("job", {"c10d": "nodes find each other by c10d"}),
+    "expandable_segments": ("job", {True: "expandable segments"}),
+    "rendezvous": ("job", {"c10d": "c10d rendezvous"}),
     "max_restarts": ("job", "restarts: {} at most"),
 }
 """Line of each option, and the text for values that differ from the default."""

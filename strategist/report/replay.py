@@ -22,7 +22,7 @@ LEGEND = (
     (
         "trials",
         f"until one was within {CLOSE:.0%} of the best row of its sweep: the median of all searches, the range that leaves a tenth"
-        " of them on either side, the medians of single seeds, the mean, and the most",
+        " of them on either side, the medians of single seeds, the mean, and the maximum",
     ),
     ("failed", "share of the trials that ran out of memory or crashed"),
     ("device hours", f"of a search, in the median: {STEPS} steps a trial and {START_SECONDS:.0f} s to start it"),

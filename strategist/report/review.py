@@ -96,7 +96,7 @@ def _changes(review: Review, limit: int | None = None) -> Iterator[RenderableTyp
 
 def _best(review: Review) -> Iterator[RenderableType]:
     if review.best is not None:
-        yield section(heading("The best that this format can say"), *_best_lines(review))
+        yield section(heading("The best plan that this format can express"), *_best_lines(review))
 
 
 SECTIONS: dict[str, Callable[[Review], Iterator[RenderableType]]] = {

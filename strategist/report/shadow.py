@@ -36,7 +36,7 @@ def shadow_report(plan: Plan, measurement: Measurement, rank: int) -> Iterator[R
             untimed_traffic_table(measurement.traffic),
         )
     yield from _peak_memory(measurement)
-    yield section(heading("What is measured and what is modelled"), bullets(measurement.notes))
+    yield section(heading("Measured and modelled figures"), bullets(measurement.notes))
 
 
 def _parts(plan: Plan, time: dict[str, float]) -> Table:

@@ -70,7 +70,7 @@ def _ranks(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
 
 def _memory(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
     peak_rank, instant = simulation.peak_rank, instant_words(simulation.peak_rank.moment)
-    yield section(heading(f"Memory of rank {peak_rank.rank}", f"GiB when most is held: {instant}"), parts_table(simulation))
+    yield section(heading(f"Memory of rank {peak_rank.rank}", f"GiB at the peak: {instant}"), parts_table(simulation))
 
 
 def _modules(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
@@ -86,7 +86,7 @@ def _collectives(simulation: Simulation, max_rows: int) -> Iterator[RenderableTy
 def _notes(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
     peak_rank = simulation.peak_rank
     if peak_rank.notes:
-        yield section(heading("Simulated otherwise than it runs"), bullets(map(Text, peak_rank.notes)))
+        yield section(heading("Differences from a real run"), bullets(map(Text, peak_rank.notes)))
     yield Text(f"\n{peak_rank.flops:.3g} FLOPs in matmuls and attention, {peak_rank.wall_seconds:.1f} s to simulate", "dim")
 
 
@@ -126,7 +126,7 @@ def parts_table(simulation: Simulation) -> Table:
     row("tensors, all", estimate.allocated if estimate else None, peak_rank.peak_memory_bytes)
     if peak_rank.peak_reserved_bytes is not None:
         if estimate is not None:
-            row("with allocator slack, as plan says", estimate.total, None)
+            row("with allocator slack, as in plan", estimate.total, None)
         predicted_reserved = min(estimate.reserved, max(estimate.total, simulation.capacity_bytes)) if estimate else None
         row("reserved, with the cache", predicted_reserved, peak_rank.peak_reserved_bytes)
     if peak_rank.host_memory_bytes:

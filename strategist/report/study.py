@@ -18,7 +18,7 @@ from strategist.units import show_seconds
 def studies_report(summaries: Sequence[StudySummary]) -> Group:
     """A line per study; unreadable ones follow with the reason."""
     table = columns(
-        "study", "model", "gpus", "trials", "stands", "best", "step", "tok/s", "peak", wrap=["study"], left=["model", "gpus"]
+        "study", "model", "gpus", "trials", "status", "best", "step", "tok/s", "peak", wrap=["study"], left=["model", "gpus"]
     )
     for item in summaries:
         if not item.problem:

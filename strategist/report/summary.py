@@ -62,7 +62,7 @@ def fit_words(estimate: Estimate, confidence: float = DEFAULT_CONFIDENCE) -> str
 
 
 def bound_by(time: TimeParts) -> str:
-    """The resource with the largest share of a step."""
+    """The resource that takes the largest share of a step."""
     return max(BOUND_PARTS, key=lambda name: sum(getattr(time, part) for part in BOUND_PARTS[name]))
 
 

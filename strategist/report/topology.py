@@ -42,7 +42,7 @@ def _add_devices(branch: Tree, topology: Topology, numa: set[int | None]) -> Non
             branch.add(Text(f"GPU {gpu.index}: {gpu.name} at {gpu.bus}{slot}"))
     for nic in topology.nics:
         if nic.numa in numa:
-            rate = f"{nic.bytes_per_second * 8 / 1e9:.3g} Gb/s" if nic.bytes_per_second else "down, or of no known rate"
+            rate = f"{nic.bytes_per_second * 8 / 1e9:.3g} Gb/s" if nic.bytes_per_second else "down, or of unknown rate"
             branch.add(Text(f"{nic.name}: {nic.kind}, {rate}"))
 
 

@@ -94,7 +94,7 @@ class CandidateFeatures:
 
     @cached_property
     def distinct_choices(self) -> tuple[Floats, Counts]:
-        """The same of ``choices``."""
+        """The rows of ``choices`` that differ, and the number of each candidate's."""
         return _distinct(self.choices)
 
     @cached_property
@@ -113,7 +113,7 @@ class CandidateFeatures:
 
     @cached_property
     def varying_settings(self) -> tuple[str, ...]:
-        """Settings that are not alike in all candidates."""
+        """Settings that differ between candidates."""
         return tuple(name for name, found in self.values.items() if len(found) > 1)
 
     @cached_property

@@ -72,7 +72,7 @@ class Allowed:
 
 
 def allowed_of(space: Space, criteria: SearchCriteria, *, defaults: bool) -> Allowed:
-    """The allowed candidates of one or two passes: the first that leaves some counts, or the last.
+    """The allowed candidates, by one or two passes over the cards: those of the first pass that leaves any, else of the last.
 
     Policies that depend on layout and micro-batch only are applied first, then those on knobs only, then the others to one
     candidate of each class. Defaults narrow in the early passes as well; in a second pass the early passes apply only laws. Without

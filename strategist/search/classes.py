@@ -81,7 +81,7 @@ class CandidateClasses:
 
     @property
     def weights(self) -> Array:
-        """Number of candidates for which each row of the table stands."""
+        """Number of candidates that each row of the table represents."""
         runs = self._firsts.lengths[self.candidates.blocks.grid[self.blocks.first]]
         return np.repeat(self.blocks.sizes, runs) * self.knobs.sizes[self.knobs.of[knob_indices(self.table)]]
 

@@ -59,7 +59,7 @@ class Ranking:
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """The places of a ranking that are wanted.
+    """The places of a ranking that the caller needs.
 
     all_timed: whether candidates that do not fit get a step time, too; all candidates are in the table then.
     kinds: if given, all candidates are counted; of many, the table holds those of the ``first`` places and the best of each of the

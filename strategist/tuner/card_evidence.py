@@ -3,16 +3,20 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from strategist.cards.deck import Deck
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.evidence import PolicyEvidence
+from strategist.contract.measurement import EVIDENCE_OUTCOMES, Kind
 from strategist.contract.progress import counted
 from strategist.contract.study import HISTORY
+from strategist.expr.columns import row_of
 from strategist.paths import data_dir
 from strategist.profiles import history
-from strategist.rules.evidence import survey
-from strategist.tuner.learning import trials_of
+from strategist.profiles.history import Record
+from strategist.rules.evidence import Trial, survey
+from strategist.search.facts import estimate_facts, observed_facts, situation_facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,32 @@ def sources(studies: Iterable[str | Path], measurements: Iterable[str | Path]) -
     """The histories of the studies and the files of measurements; the shipped measurements if neither are given."""
     paths = [*(Path(folder) / HISTORY for folder in studies), *map(Path, measurements)]
     return paths or sorted(data_dir("profiles").glob("measurements/*.jsonl"))
+
+
+def trials_of(records: Sequence[Record], source: str = "") -> list[Trial]:
+    """Trials that are evidence for cards. Left out are trials that failed for reasons outside the plan, and trials whose steps are
+    partly modelled.
+
+    A trial's name is ``source`` followed by its number in its study, or by its position in the file.
+    """
+    found = []
+    for position, record in enumerate(records, start=1):
+        if record.measurement.outcome not in EVIDENCE_OUTCOMES or record.measurement.kind is not Kind.REAL:
+            continue
+        name, seconds = f"{source}{record.trial or position}", record.measurement.step_seconds
+        found.append(Trial(known=facts_after_trial(record), seconds=seconds, name=name, proposed_by=record.proposed_by))
+    return found
+
+
+def facts_after_trial(record: Record) -> dict[str, Any]:
+    """All facts known after a trial: its situation, settings, predictions and measured values."""
+    plan = record.plan
+    return {
+        **situation_facts(plan.model, plan.cluster, plan.workload),
+        **estimate_facts(plan.estimate),
+        **observed_facts(record.measurement, plan.cluster),
+        **row_of(plan.candidate, plan.accumulation),
+    }
 
 
 def _sum(parts: Sequence[PolicyEvidence]) -> PolicyEvidence:

@@ -36,7 +36,7 @@ TRANSIENT_OUTCOMES = (Outcome.CRASH, Outcome.INFRASTRUCTURE, Outcome.TIMEOUT)
 
 @dataclass(frozen=True, kw_only=True)
 class Shrink:
-    """A restart of a training.
+    """A restart of a training on fewer devices.
 
     lost: the lost ranks.
     ranks: number of ranks before the restart.

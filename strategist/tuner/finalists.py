@@ -1,4 +1,4 @@
-"""Finalists: the best candidates, and which of them to repeat before one is declared the best."""
+"""Finalists: the best candidates, which run again before one of them is declared the best."""
 
 import statistics
 from collections.abc import Iterable, Sequence

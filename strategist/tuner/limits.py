@@ -45,7 +45,7 @@ class Limits:
         if self.sampler not in SAMPLERS:
             raise not_among(f"--sampler {self.sampler}", self.sampler, SAMPLERS, "is not a sampler")
         if self.least_gain and self.sampler != "surrogate":
-            law = "needs a sampler that says what it expects, which is surrogate"
+            law = "needs a sampler with predictions, which is surrogate"
             raise InputError(f"--least-gain {self.least_gain:g}", law, "leave one of the two out")
 
     @property

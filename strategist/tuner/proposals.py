@@ -8,9 +8,9 @@ from strategist.contract.study import REPEAT, TrialState, repeat_key
 from strategist.ledger.rows import TrialRow
 from strategist.profiles.history import Record
 from strategist.search.study import Proposal, propose
+from strategist.tuner.card_proposals import card_proposal, untested_policy_proposal
 from strategist.tuner.crash_bisection import MIN_CRASHES, next_question
 from strategist.tuner.finalists import next_repeat
-from strategist.tuner.learning import card_proposal, untested_policy_proposal
 from strategist.tuner.limits import Limits
 from strategist.tuner.study_state import StudyState
 

@@ -30,10 +30,12 @@ from strategist.profiles.situation import situation
 from strategist.programs.backends import stack_of
 from strategist.rules.evidence import evidence
 from strategist.search.tuning_result import TuningResult
+from strategist.tuner.card_evidence import trials_of
+from strategist.tuner.card_proposals import card_warnings
 from strategist.tuner.event import EventType, TuneEvent
 from strategist.tuner.finalists import REPEAT_LENGTH, confirmation, front, nearest
-from strategist.tuner.learning import card_warnings, errors, errors_left_out, trials_of
 from strategist.tuner.limits import Limits
+from strategist.tuner.prediction_errors import errors, errors_left_out
 from strategist.tuner.proposals import Proposed, latest_trial, next_trial, repeated_trial
 from strategist.tuner.pruning import pruned_measurement, pruning_reason
 from strategist.tuner.study_folder import owner, release_abandoned, set_goals, set_request

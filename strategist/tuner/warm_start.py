@@ -66,7 +66,7 @@ def _read(location: str | Path, kind: Kind) -> WarmStart:
             )
         records = tuple(record for row in ledger.trials() if (record := _record(row)) is not None)
         if not records:
-            law = "holds no finished trial that says anything of its plan"
+            law = "has no finished trial whose outcome depends on its plan"
             raise InputError(f"--warm {location}", law, "tune there first, or leave it out")
         return WarmStart(study=ledger.name, request=codec.loads(Request, request_json), records=records)
 

@@ -1,4 +1,4 @@
-"""Watches a study while other processes tune it."""
+"""Reports new trials of a study while other processes tune it."""
 
 import time
 from collections.abc import Callable

@@ -4,7 +4,7 @@ import pytest
 
 from strategist.accuracy.measure import read_cases
 from strategist.accuracy.row import read_rows
-from strategist.bound.lower import lower_bound
+from strategist.bound.lower_bound import lower_bound
 from tests.accuracy.published import FOLDER
 
 EXPECTED = {

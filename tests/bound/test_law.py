@@ -7,7 +7,7 @@ from operator import attrgetter
 import numpy as np
 import pytest
 
-from strategist.bound.lower import lower_bound
+from strategist.bound.lower_bound import lower_bound
 from strategist.contract.bound import Bound
 from strategist.contract.cluster import Cluster, Link
 from strategist.contract.model import ModelShape

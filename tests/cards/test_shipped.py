@@ -84,6 +84,18 @@ def test_texts_in_answers_are_in_both_languages() -> None:
     assert [(place, text) for place, text in text_of if faulty(text)] == []
 
 
+REMOVED = re.compile(
+    r"\b(?:communication shows|of the step waited|to hide under|on (?:its|their) way|holds? \w+ (?:\w+ )?up|sharers?|dear|who|"
+    r"no say|beside what|meetings?|half again|(?:has|had) nothing beside|talks? (?:least|most))\b",
+    re.IGNORECASE,
+)
+"""Phrases that the field does not use; texts have "exposed", "overlap", "expensive to recompute" and "free memory" instead."""
+
+
+def test_texts_use_the_words_of_the_field() -> None:
+    assert [(place, text.en) for place, text in texts() if REMOVED.search(text.en)] == []
+
+
 def numbers_and_names(words: str) -> set[str]:
     """The numbers in a text, and the names of settings and functions."""
     return set(re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?|[A-Za-z]+(?:_[A-Za-z0-9]+)+", words))

@@ -56,7 +56,10 @@ def test_document_tokens_of_a_run_override_the_plan(plan_file: Path) -> None:
         (["--document-tokens", "0"], "--document-tokens 0"),
         (["--document-end", "7"], "--document-end 7: is for data of your own"),
         (["--document-tokens", "8", "--data", "FILE"], "--document-tokens 8: is at least 1, and for synthetic text only"),
-        (["--data", "FILE"], "the plan is for documents of 32 tokens, and nothing says where those end; add --document-end TOKEN"),
+        (
+            ["--data", "FILE"],
+            "the plan is for documents of 32 tokens, and no option gives the token that ends them; add --document-end TOKEN",
+        ),
     ],
 )
 def test_a_wrong_document_option_prints_one_error_line(

@@ -69,7 +69,7 @@ def test_reasons_of_a_plan_are_chinese_and_headings_english(
     chinese = printed(capsys, "plan", *ASKED, "--explain", "--cards", str(tmp_path), "--lang", "zh")
     assert not CHINESE.search(english)
     assert squeezed(because("AC-002", "activations-beyond-the-device")) in squeezed(chinese)
-    for ours in ("Cards that shaped it", "dropped by cards:"):
+    for ours in ("Cards that decided it", "dropped by cards:"):
         assert ours in english
         assert ours in chinese
     assert "own (warn): Ours." in chinese

@@ -36,7 +36,7 @@ def test_sections_of_the_answer_are_shown_by_name(capsys: Captured) -> None:
     text = capsys.readouterr().out
     assert "Memory of the fullest device" in text
     assert "Time of a step" in text
-    assert "Cards that shaped it" not in text
+    assert "Cards that decided it" not in text
     assert main([*TINY, "--show", "memroy"]) == 2
     assert "--show memroy: is not known; did you mean memory?" in capsys.readouterr().err
 

@@ -15,7 +15,7 @@ from strategist.formats.accelerate import FORMAT
 from strategist.formats.config_reader import parse_config
 from strategist.formats.setup import GivenValues
 from strategist.formats.source import load
-from strategist.formats.trl import SHIPPED, shipped
+from strategist.formats.trl_accelerate_configs import SHIPPED, shipped
 
 TRAINER = (
     "per_device_train_batch_size: 2\nbf16: true\ngradient_checkpointing: true\nmax_length: 4096\ngradient_accumulation_steps: 4\n"

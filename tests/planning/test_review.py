@@ -62,7 +62,7 @@ def test_if_no_change_fits_the_next_step_is_a_plan_command() -> None:
 def test_a_card_finding_has_the_line_of_the_forbidden_setting(too_large: Review) -> None:
     [finding] = [item for item in too_large.findings if item.code == "FMT-006"]
     assert "FSDP-001" in finding.message
-    assert finding.do == "strategist cards show FSDP-001 says more"
+    assert finding.do == "see strategist cards show FSDP-001"
     assert finding.line is not None
 
 

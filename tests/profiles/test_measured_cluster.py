@@ -132,7 +132,7 @@ def test_local_uses_the_measured_profile_if_the_machine_matches(tmp_path: Path, 
     write(replace(RECORD, ranks=seen.devices), profile_path())
     measured = resolve_cluster("local")
     assert measured.device.launch_seconds == 4e-6
-    assert "was measured here" in measured.assumed[0]
+    assert "measured on this machine" in measured.assumed[0]
     write(replace(RECORD, ranks=seen.devices + 1), profile_path())
     assert "is not used" in resolve_cluster("local").assumed[-1]
 

@@ -125,7 +125,7 @@ def test_markdown_characters_are_escaped() -> None:
         "- TP-999: Unknown here.",
         "Like this.",
         "- A book.",
-        "| 1 | - | `tp = 2` | silent |",
+        "| 1 | - | `tp = 2` | no reasons |",
         "| 2 | `model.parameter_bytes = 2 GB` | `tp = 16` | forbidden |",
     ):
         assert words in text

@@ -112,7 +112,7 @@ def test_the_plot_shows_each_count_and_the_ideal(tmp_path: Path) -> None:
 
 
 def test_scaling_on_one_cpu_has_a_note(tmp_path: Path) -> None:
-    assert "proves that the plumbing works" in scaled(SHARDED, (1,), tmp_path).notes[-1]
+    assert "does not predict that of GPUs" in scaled(SHARDED, (1,), tmp_path).notes[-1]
 
 
 @pytest.mark.parametrize("text", ["", "0,1", "1,,2", "a", "-1"])

@@ -133,7 +133,7 @@ def test_a_source_study_without_usable_trials_is_refused(source_study: Path, tmp
     for place, kind, sampler, message in (
         (tmp_path / "nowhere", Kind.REAL, "surrogate", "there is no study in this folder"),
         (new, Kind.REAL, "surrogate", "holds no request"),
-        (lost, Kind.REAL, "surrogate", "holds no finished trial that says anything"),
+        (lost, Kind.REAL, "surrogate", "has no finished trial whose outcome depends on its plan"),
         (source_study, shadows, "surrogate", "holds real trials, this study shadow ones"),
         (source_study, Kind.REAL, "tpe", "--sampler tpe: takes in nothing of other studies"),
     ):

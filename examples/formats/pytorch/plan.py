@@ -1,4 +1,4 @@
-# strategist plan 21734e9dd4af: tiny on 4xcpu
+# strategist plan e26dff7f63a7: tiny on 4xcpu
 # 16 sequences of 128 tokens a step, fp32, adamw
 # expected: 103 ms a step, 19,828 tokens/s, 35.2 MiB of 1.8 GiB a device
 # missing: data: --data with token ids; without it the text is synthetic
@@ -38,4 +38,4 @@ RECOMPUTE = "none"  # AC-001: State and activations take less than half the devi
 OFFLOAD = "none"  # OFF-001: A rank's share of the state, with the layer inputs of one sequence, its logits and their gradient, takes less than half the device.
 SEQUENCE_PARALLEL = True  # TP-001: A reduce-scatter and an all-gather move what one all-reduce moves, and norms and residuals take 1/tp of the memory.
 LOSS_PARALLEL = True
-COMPILE = False  # COMP-003: The first step took 7 to 29 s where a step takes under one, and there is no launch of kernels to save.
+COMPILE = False  # COMP-003: The first step takes 7 to 29 s where other steps take under one, and CPUs have no kernel launches to save.

@@ -16,7 +16,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist_runtime.adapters.external_model import ExternalModel, largest_list
-from strategist_runtime.adapters.transformers_tensor import apply_tensor_parallel
+from strategist_runtime.adapters.transformers_tensor_parallel import apply_tensor_parallel
 from strategist_runtime.compat.dtensor import copy_rows, local_part
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import StageSpec, plain_name, plain_names

@@ -16,8 +16,8 @@ from strategist_runtime.parallel.copy_streams import Copy, CopyStream
 
 
 class HostOptimizer(torch.optim.Optimizer):
-    """An optimizer whose groups have the device's parameters and whose states are those of ``inner``, which updates their twins on
-    the host.
+    """An optimizer over the device's parameters; ``inner`` has the states and updates the parameters' copies in host memory, the
+    twins.
 
     A gradient is copied as soon as it is reduced, during the backward pass; the device's copy stays for the norm. ``copy_streams``
     are those to the host and back, possibly shared. ``parameters_on_host``: FSDP2 keeps the parameters in host memory
@@ -59,7 +59,7 @@ class HostOptimizer(torch.optim.Optimizer):
             parameter.register_post_accumulate_grad_hook(send_last)
 
     def receive(self) -> Iterable[nn.Parameter]:
-        """The twins, after all gradients have been copied to them."""
+        """The parameters' copies on the host, after all gradients have been copied to them."""
         for parameter, twin in self.twins.items():
             if parameter.grad is not None and parameter not in self.copies:
                 self.send(parameter)

@@ -31,7 +31,7 @@ def storages(tensors: Iterable[Tensor]) -> Iterator[torch.UntypedStorage]:
 
 
 def layer_part(name: str) -> str:
-    """The place of a module or parameter within any layer: ``layers.attention`` for ``layers.3.attention.query.weight``."""
+    """The name of a module or parameter without its layer's number: ``layers.attention`` of ``layers.3.attention.query.weight``."""
     path = name.split(".")
     return ".".join((LAYERS, *path[2:3])) if path[0] == LAYERS else path[0]
 

@@ -44,7 +44,7 @@ def check(plan: Plan, user_model: UserModel | None = None, *, copies_synchronous
     for law in refusals(plan) if user_model is None else (*common_refusals(plan), *_user_model_refusals(plan)):
         raise InputError.parsed(law, "correct the plan")
     if plan.candidate.knobs.offload == "streamed" and not copies_synchronously:
-        law = "stages that live on the host and travel while others compute are copied by threads, which see no simulated tensors"
+        law = "streamed stages are copied by background threads, which cannot be simulated"
         raise InputError("offload streamed", law, ADVICE)
 
 

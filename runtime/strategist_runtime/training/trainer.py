@@ -20,9 +20,9 @@ from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.model.loss import Loss
 from strategist_runtime.optimizers import gradients
-from strategist_runtime.optimizers.decay import no_decay_parameters
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.optimizers.optimizer import attach, make_optimizer, scale_gradients
+from strategist_runtime.optimizers.weight_decay import no_decay_parameters
 from strategist_runtime.parallel.context import ContextParallel
 from strategist_runtime.parallel.data_parallel import gradient_sync
 from strategist_runtime.parallel.expert_balance import balance_experts, scale_auxiliary_losses

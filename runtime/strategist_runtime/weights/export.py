@@ -21,7 +21,7 @@ from strategist_runtime.model.decoder import balance_biases, plain_name, plain_n
 from strategist_runtime.model.lora import LoRALinear
 from strategist_runtime.precision import compute_dtype
 from strategist_runtime.weights.hugging_face import PARAMETER_NAMES
-from strategist_runtime.weights.shards import Shards
+from strategist_runtime.weights.safetensors_writer import Shards
 from strategist_runtime.weights.source import CONFIG
 
 COPIED_FILES = ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "generation_config.json", "chat_template*")

@@ -9,12 +9,12 @@ from strategist.lint.registry import Subject, check, finding
 from strategist.rules.policy_matching import condition_holds, preconditions_hold
 
 
-@check("CARD011", Level.ERROR, "A stable card has a case that fires and one that does not.")
+@check("CARD011", Level.ERROR, "A stable card has a case with an effect and one without.")
 def stable_card_has_cases(subject: Subject) -> Iterator[Diagnostic]:
     """A stable card has fewer than two cases.
 
     Why: One case shows that the card acts, another that it does not act elsewhere; without them a card breaks unnoticed.
-    Do: add a case that fires and one that does not
+    Do: add a case with an effect and one without
     Bad:
         cases: []
     Good:
@@ -42,7 +42,7 @@ def cases_pass(subject: Subject) -> Iterator[Diagnostic]:
             yield finding(subject, "CARD012", f"case {index + 1} fails: {failure}", ("cases", index))
 
 
-@check("CARD039", Level.WARNING, "A case of a stable card makes each of its laws act.")
+@check("CARD039", Level.WARNING, "Each law of a stable card has an effect in one of its cases.")
 def laws_have_cases(subject: Subject) -> Iterator[Diagnostic]:
     """No case of the card makes a policy with a hard effect act: its condition holds in none of them.
 

@@ -51,7 +51,7 @@ def condition_is_satisfiable(subject: Subject) -> Iterator[Diagnostic]:
                 yield finding(subject, "CARD033", message, key_path)
 
 
-@check("CARD034", Level.WARNING, "Every policy can act on something.")
+@check("CARD034", Level.WARNING, "Every policy can have an effect.")
 def policy_is_reachable(subject: Subject) -> Iterator[Diagnostic]:
     """The condition of a policy excludes the card's preconditions, or an earlier law of the card drops all that it could act on.
 

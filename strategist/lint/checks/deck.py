@@ -12,7 +12,7 @@ from strategist.lint.registry import Subject, check, finding
 from strategist.lint.satisfiability import Regions, decided_regions, intersection, is_impossible
 
 
-@check("CARD035", Level.ERROR, "Laws of a deck leave something wherever they act together.")
+@check("CARD035", Level.ERROR, "Laws of a deck that act together leave a candidate.")
 def laws_are_consistent(subject: Subject) -> Iterator[Diagnostic]:
     """Two policies act on the same facts and candidate, and one requires what the other forbids, or another value of the same
     setting. With a default (set) it is a warning, because defaults give way if no candidate would be left.
@@ -51,7 +51,7 @@ def card_replaces_another(subject: Subject) -> Iterator[Diagnostic]:
         yield finding(subject, "CARD036", f"{item.id} replaces {subject.replaces}", ("id",))
 
 
-@check("CARD037", Level.WARNING, "A law or default drops something that no other law drops.")
+@check("CARD037", Level.WARNING, "A law or default drops a candidate that no other law drops.")
 def policy_is_needed(subject: Subject) -> Iterator[Diagnostic]:
     """Every candidate that a policy drops is dropped by another law of the deck as well, whose condition is weaker.
 

@@ -107,7 +107,7 @@ def _requested_settings(subject: Subject) -> Iterator[tuple[Setting, KeyPath]]:
         yield from ((setting, ("risks", index, "fallback")) for setting in risk.fallback)
 
 
-@check("CARD031", Level.WARNING, "A fallback changes something of what the risk is about.")
+@check("CARD031", Level.WARNING, "A fallback differs from what the risk's condition requires.")
 def fallback_helps(subject: Subject) -> Iterator[Diagnostic]:
     """The fallback of a risk sets a value that the risk's own condition already requires.
 
@@ -122,11 +122,11 @@ def fallback_helps(subject: Subject) -> Iterator[Diagnostic]:
     for index, risk in enumerate(card.risks if card else ()):
         regions = acting_regions(card, risk.when) if card and risk.when else ()
         if changes_nothing(risk.fallback, regions):
-            message = f"the fallback of risk {risk.id} is what its condition demands already"
+            message = f"the fallback of risk {risk.id} is what its condition requires already"
             yield finding(subject, "CARD031", message, ("risks", index, "fallback"))
 
 
-@check("CARD032", Level.WARNING, "A policy asks for something that its condition does not settle already.")
+@check("CARD032", Level.WARNING, "A policy's effect does not follow from its condition already.")
 def policy_changes(subject: Subject) -> Iterator[Diagnostic]:
     """Whenever a policy acts, the candidate already has what it requires, sets or tries, or cannot have what it forbids.
 
@@ -141,7 +141,11 @@ def policy_changes(subject: Subject) -> Iterator[Diagnostic]:
     for index, policy in enumerate(card.policies if card else ()):
         regions = acting_regions(card, policy.when) if card else ()
         for kind in _effects_without_change(policy, regions):
-            problem = "forbids what cannot be" if kind is EffectKind.FORBID else "asks for what is so already"
+            problem = (
+                "forbids values that candidates cannot have"
+                if kind is EffectKind.FORBID
+                else "asks for values that candidates already have"
+            )
             yield finding(subject, "CARD032", f"policy {policy.id} {problem} where it acts", ("policies", index, kind))
 
 

@@ -36,7 +36,7 @@ def policies_have_reasons(subject: Subject) -> Iterator[Diagnostic]:
             yield finding(subject, "CARD009", f"policy {policy.id} gives no reason", ("policies", index))
 
 
-@check("CARD025", Level.WARNING, "Entries of a card are such that a machine can act on them.")
+@check("CARD025", Level.WARNING, "Entries of a card are mappings that can be evaluated.")
 def acting_entries(subject: Subject) -> Iterator[Diagnostic]:
     """A precondition, control point, observable, policy, risk, source or example is plain text only.
 
@@ -50,7 +50,7 @@ def acting_entries(subject: Subject) -> Iterator[Diagnostic]:
     card = subject.sound
     level = Level.WARNING if subject.stable else Level.INFO
     for section, index, needed in _text_only_entries(card) if card else ():
-        message = f"{section}[{index + 1}] is text only: a machine needs {needed}"
+        message = f"{section}[{index + 1}] is text only: evaluation needs {needed}"
         yield finding(subject, "CARD025", message, (section, index), level=level)
 
 

@@ -25,7 +25,7 @@ def _index(deck: Deck) -> str:
     blocks = ["# Cards by module", f"{len(deck.cards)} cards. How to write one: `strategist cards new`."]
     for module, cards in groupby(sorted(deck.cards, key=lambda card: (card.module, card.id)), key=lambda card: card.module):
         rows = ([f"[{card.id}]({file_name(card.id)})", _state(card), both_languages(card.title or card.intent)] for card in cards)
-        blocks += [f"## {module}", table(("card", "status", "says"), rows)]
+        blocks += [f"## {module}", table(("card", "status", "title"), rows)]
     return page(*blocks)
 
 
@@ -146,4 +146,4 @@ def _example(example: Example) -> Iterator[str]:
 
 
 def _cell(words: str) -> str:
-    return prose(words) if words in ("forbidden", "allowed", "silent") else code(words) if words else "-"
+    return prose(words) if words in ("forbidden", "allowed", "no reasons") else code(words) if words else "-"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from strategist.bound.compulsory_work import BoundInputs
 from strategist.bound.rates import line_rates
 from strategist.bound.traffic import traffic_by_axis
-from strategist.bound.work import BoundInputs
 from strategist.contract import codec
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from strategist_runtime.data.batch import IGNORED
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import plain_names
-from strategist_runtime.optimizers.decay import no_decay_parameters
+from strategist_runtime.optimizers.weight_decay import no_decay_parameters
 from strategist_runtime.training.trainer import make_trainer
 from torch import nn
 

@@ -10,7 +10,7 @@ import transformers
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.training.trainer import make_reader
-from strategist_runtime.weights import shards
+from strategist_runtime.weights import safetensors_writer
 from strategist_runtime.weights.export import checked_config
 from strategist_runtime.weights.hugging_face import PARAMETER_NAMES
 from strategist_runtime.weights.seeded import materialise
@@ -115,13 +115,13 @@ def test_4_bit_weights_are_not_exported():
 
 
 def test_export_writes_each_file_as_soon_as_it_is_full(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "FILE_BYTES", 20_000)
+    monkeypatch.setattr(safetensors_writer, "FILE_BYTES", 20_000)
     origin = tmp_path / "origin"
     theirs = save_model("gpt2", origin)
     shape = read_config(origin)
     with torch.device("meta"):
         shapes = {name: tuple(value.shape) for name, value in Decoder(shape).named_parameters() if name != "head.weight"}
-    files = shards.Shards(PARAMETER_NAMES["gpt2"], shape, shapes, torch.float32)
+    files = safetensors_writer.Shards(PARAMETER_NAMES["gpt2"], shape, shapes, torch.float32)
     source = load_values(origin, shape)
     for name in shapes:
         files.add(name, source[name].detach(), tmp_path)

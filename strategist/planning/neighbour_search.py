@@ -1,4 +1,4 @@
-"""Repeats the search of a plan with other values of its settings."""
+"""Neighbour search: the best plan with another value of one setting."""
 
 from dataclasses import dataclass, replace
 

@@ -1,8 +1,8 @@
 """Lower bound of a step: compulsory work of each resource over its rate (a roofline); the busiest resource determines it."""
 
+from strategist.bound.compulsory_work import BoundInputs, forward_flops_per_token, host_bytes, memory_bytes, step_flops
 from strategist.bound.rates import Rates, line_rates, measured_rates
 from strategist.bound.traffic import step_traffic
-from strategist.bound.work import BoundInputs, forward_flops_per_token, host_bytes, memory_bytes, step_flops
 from strategist.contract.bound import Bound, ResourceSeconds
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate

@@ -1,16 +1,13 @@
-"""Learning from trials: a calibration with its errors, evidence for the cards, and the cards' proposals."""
+"""Warnings and proposals of cards after a trial, and trials that test a card's policy."""
 
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate
-from strategist.contract.measurement import EVIDENCE_OUTCOMES, RAN, Kind
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.settings import settings_of, with_settings
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.fit import fit
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
 from strategist.planning.planner import price_candidate
@@ -20,10 +17,10 @@ from strategist.programs.backends import load_backend
 from strategist.rules.evidence import Trial, evidence, proposer
 from strategist.rules.observe_policies import observed_proposals, warnings
 from strategist.rules.policy_evaluation import judge
-from strategist.search.facts import estimate_facts, observed_facts, situation_facts
+from strategist.search.facts import situation_facts
 from strategist.search.settings import Settings
 from strategist.search.space_constraints import SpaceConstraints
-from strategist.search.tuning_result import Errors
+from strategist.tuner.card_evidence import facts_after_trial, trials_of
 
 MAX_EXPERIMENT_PLANS = 300
 """Number of best predicted plans that are considered for an experiment on a card; each takes about 1 ms."""
@@ -32,57 +29,9 @@ SIDE_CHANGES = 1
 """Number of settings that may change besides those that a card changes: twice the tp leaves half the dp_shard."""
 
 
-def errors(situation: Situation, deck: Deck, records: Sequence[Record], calibration_of: Callable[[int], Calibration]) -> Errors:
-    """Errors over the records that ran well, each plan priced by ``calibration_of`` its record's index."""
-    steps, peaks = [], []
-    for index, record in enumerate(records):
-        measured = record.measurement
-        if measured.outcome in RAN and measured.step_seconds:
-            calibration = calibration_of(index)
-            plan = price_candidate(situation, record.plan.candidate, deck=deck, calibration=calibration)
-            steps.append(abs(plan.estimate.step_seconds / measured.step_seconds - 1))
-            if measured.peak_memory_bytes:
-                peaks.append(abs(plan.estimate.memory.allocated / max(measured.peak_memory_bytes) - 1))
-    if not steps:
-        return Errors(trials=0, step_seconds=None, peak_memory=None)
-    peak_memory = statistics.median(peaks) if peaks else None
-    return Errors(trials=len(steps), step_seconds=statistics.median(steps), peak_memory=peak_memory)
-
-
-def errors_left_out(situation: Situation, deck: Deck, records: Sequence[Record], prior: Calibration) -> Errors:
-    """Errors on each record by a calibration fitted to all other records."""
-    return errors(situation, deck, records, lambda index: fit([*records[:index], *records[index + 1 :]], prior))
-
-
-def trials_of(records: Sequence[Record], source: str = "") -> list[Trial]:
-    """Trials that are evidence for cards. Left out are trials that failed for reasons outside the plan, and trials whose steps are
-    partly modelled.
-
-    A trial's name is ``source`` followed by its number in its study, or by its position in the file.
-    """
-    found = []
-    for position, record in enumerate(records, start=1):
-        if record.measurement.outcome not in EVIDENCE_OUTCOMES or record.measurement.kind is not Kind.REAL:
-            continue
-        name, seconds = f"{source}{record.trial or position}", record.measurement.step_seconds
-        found.append(Trial(known=after_trial(record), seconds=seconds, name=name, proposed_by=record.proposed_by))
-    return found
-
-
-def after_trial(record: Record) -> dict[str, Any]:
-    """All facts known after a trial: its situation, settings, predictions and measured values."""
-    plan = record.plan
-    return {
-        **situation_facts(plan.model, plan.cluster, plan.workload),
-        **estimate_facts(plan.estimate),
-        **observed_facts(record.measurement, plan.cluster),
-        **row_of(plan.candidate, plan.accumulation),
-    }
-
-
 def card_warnings(deck: Deck, record: Record) -> tuple[Reason, ...]:
     """Warnings of the cards after a trial."""
-    return warnings(deck, after_trial(record), {})
+    return warnings(deck, facts_after_trial(record), {})
 
 
 def card_proposal(
@@ -98,7 +47,7 @@ def card_proposal(
     The plan is the best of ``ranked`` that has the proposed changes and at most ``SIDE_CHANGES`` others; without one, the
     record's own candidate with the changes, if it is allowed.
     """
-    facts = after_trial(record)
+    facts = facts_after_trial(record)
     before = settings_of(record.plan.candidate)
     tried_settings = [settings_of(candidate) for candidate in tried]
     for proposal in observed_proposals(deck, facts, {}):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from strategist.bound.lower import lower_bound
+from strategist.bound.lower_bound import lower_bound
 from strategist.contract.bound import Bound
 from strategist.contract.cluster import Cluster, Curve, Device, Link
 from strategist.contract.knobs import Candidate, Knobs

@@ -1,4 +1,4 @@
-"""Commands over named entries: a table of all, or one in detail."""
+"""Commands ``list`` and ``show`` of named entries: a table of all, and one in detail."""
 
 import argparse
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Replaces a plan's settings that a format cannot express, so that a file and its remarks never disagree."""
+"""The plan that a format can express: unsupported settings are replaced, so that a file and its remarks agree."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ from strategist.rules.backend import Backend
 DEFAULT_CANDIDATE = Candidate(layout=Layout(), knobs=Knobs())
 
 
-def supported(plan: Plan, limits: Backend, facts: Facts) -> Plan:
+def supported_plan(plan: Plan, limits: Backend, facts: Facts) -> Plan:
     """The plan with other values for the knobs and options that ``limits`` refuse; layout, model and workload stay."""
     candidate = plan.candidate
     for name in limits.unsupported_settings(candidate, plan.model, plan.workload, plan.cluster.device.kind):
