@@ -111,7 +111,9 @@ def _with_omitted_cards(request: Request, without: Ids) -> Request:
         InputError: it is no request.
     """
     if not isinstance(request, Request):
-        raise InputError(f"{request!r}", f"is of the type {type(request).__name__}", "write e.g. Request(model='8b', gpus='8xH100')")
+        raise InputError(
+            f"{request!r}", f"is of the type {type(request).__name__}", "write e.g. Request(model='8b', gpus='8xH100')"
+        )
     return replace(request, without=tuple(dict.fromkeys((*request.without, *without))))
 
 

@@ -112,7 +112,7 @@ LAUNCH_FILE = "accelerate launch --config_file"
 IMAGE_ENCODER = "image encoder"
 """Part of a model that no shape describes: its weights and activations come on top of the text part's."""
 
-QUANTIZED_WEIGHTS = "quantized weights"
+QUANTIZED_WEIGHTS = "stored weights"
 """Weights that are quantized on disk in a type without a price: loaded as they are, they are smaller than priced."""
 
 COMPUTE_TYPE = "compute type"

@@ -17,7 +17,7 @@ from strategist.contract.settings import SETTING_NAMES, value_of, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.formats.finding_codes import finding
-from strategist.formats.memory_effects import COMPUTE_TYPE, IMAGE_ENCODER, QUANTIZED_WEIGHTS
+from strategist.formats.memory_effects import COMPUTE_TYPE, IMAGE_ENCODER, LAUNCHER, QUANTIZED_WEIGHTS
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 from strategist.profiles.model_types import TEXT_PART_ONLY
@@ -92,6 +92,7 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
     known = _situation(source, found, given, Workload(**{name: value for name, value in stated.items() if name != "global_batch"}))
     given_entries = {found.entry_names.get(name) for name in (*given.workload, *given.settings)}
     given_entries |= set(found.model_entries) if given.model else set()
+    given_entries |= set(LAUNCHER) if given.gpus else set()
     if known.request.workload.train != stated.get("train", known.request.workload.train):  # the weights' own type decides
         given_entries.add(found.entry_names.get("train"))
     remaining = (item for item in found.findings if item.code not in OPEN_CODES or item.entry not in given_entries)
@@ -144,7 +145,7 @@ def _override_findings(source: Source, found: ParsedConfig, given: GivenValues, 
                 both = f"{show_value(file_values[name])} in the file and {show_value(value)} in the command"
                 message = f"{name} is {both}: the command's value is used"
                 yield finding("FMT-008", message, "correct one of the two", source, found.entry_names[name])
-    if found.devices is not None and found.devices != cluster.devices:
+    if found.devices is not None and found.devices != cluster.devices and not {*LAUNCHER} & {*found.unresolved}:
         message = f"devices are {found.devices} in the file and {cluster.devices} in the command: the command's number is used"
         yield finding("FMT-008", message, "correct one of the two", source, found.entry_names.get("devices", ""))
 
@@ -162,7 +163,7 @@ def _weight_findings(source: Source, known: Situation) -> Iterator[Diagnostic]:
         if known.request.workload.train == "qlora" and BITSANDBYTES_4_BIT in note:
             yield finding("FMT-003", note, "name the model with weights in 16 bits for LoRA", source)
         else:
-            yield finding("FMT-009", note, "name the model with weights in 16 bits", source, about=QUANTIZED_WEIGHTS)
+            yield finding("FMT-002", note, "name the model with weights in 16 bits", source, about=QUANTIZED_WEIGHTS)
 
 
 def _precision_findings(source: Source, known: Situation, stated: Any, found: ParsedConfig) -> Iterator[Diagnostic]:

@@ -45,6 +45,13 @@ def test_defaults_are_those_of_llama_factory() -> None:
     assert codes(found) == []
 
 
+def test_json_is_read_as_yaml_is() -> None:
+    names = ("model_name_or_path", "stage", "finetuning_type", "per_device_train_batch_size")
+    text = '{"%s": "Qwen/Qwen3-8B", "%s": "sft", "%s": "lora", "%s": "2"}' % names
+    found = read(text, "train.json")
+    assert (found.workload["train"], found.settings["recompute"], found.settings["micro_batch"]) == ("lora", "full", 2)
+
+
 @pytest.mark.parametrize(("sharding", "left"), [("", True), ("fsdp: full_shard\n", False), ("deepspeed: z3.json\n", False)])
 def test_without_sharding_in_the_file_the_launcher_may_shard(sharding: str, left: bool) -> None:
     found = read(FULL + sharding)

@@ -1,5 +1,7 @@
 """Settings of a file are completed for given devices."""
 
+from dataclasses import replace
+
 import pytest
 
 from strategist.errors import InputError
@@ -136,7 +138,7 @@ def test_quantized_weights_of_the_model_decide_what_adapters_train_on() -> None:
     for config, model in ((lora, "Qwen/Qwen3-8B-AWQ"), (ParsedConfig(spare="dp_shard"), "unsloth/Qwen3-14B-unsloth-bnb-4bit")):
         found = completed(config, model=model)
         assert found.situation.request.workload.train == config.workload.get("train", "full")
-        assert "quantized weights" in [item.entry for item in found.findings if item.code == "FMT-009"]
+        assert "stored weights" in [item.entry for item in found.findings if item.code == "FMT-002"]
 
 
 def test_a_compute_type_that_the_devices_lack_is_a_finding() -> None:
@@ -145,3 +147,10 @@ def test_a_compute_type_that_the_devices_lack_is_a_finding() -> None:
     assert "does not multiply bf16" in warning.message
     assert warning.line == 2
     assert "compute type" not in [item.entry for item in completed(stated, "8xH100").findings]
+
+
+def test_a_number_of_nodes_that_only_a_run_knows_does_not_contradict_the_given_devices() -> None:
+    open_finding = finding("FMT-011", "nnodes is $NODES", "", SOURCE, about="nnodes")
+    found = ParsedConfig(devices=8, unresolved=("nnodes",), findings=(open_finding,), spare="dp_shard")
+    assert not {"FMT-008", "FMT-011"} & {*codes(completed(found, "2x8xH100"))}
+    assert "FMT-008" in codes(completed(replace(found, unresolved=()), "2x8xH100"))
