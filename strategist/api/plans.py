@@ -111,9 +111,8 @@ def _with_omitted_cards(request: Request, without: Ids) -> Request:
         InputError: it is no request.
     """
     if not isinstance(request, Request):
-        raise InputError(
-            f"{request!r}", f"is of the type {type(request).__name__}", "write e.g. Request(model='8b', gpus='8xH100')"
-        )
+        do = "write e.g. Request(model='8b', gpus='8xH100')"
+        raise InputError(repr(request), f"is of the type {type(request).__name__}", do)
     return replace(request, without=tuple(dict.fromkeys((*request.without, *without))))
 
 

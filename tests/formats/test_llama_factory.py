@@ -1,5 +1,6 @@
 """LLaMA-Factory's configurations: imports of users' files, and our exports as LLaMA-Factory reads them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,8 @@ def test_defaults_are_those_of_llama_factory() -> None:
 
 
 def test_json_is_read_as_yaml_is() -> None:
-    names = ("model_name_or_path", "stage", "finetuning_type", "per_device_train_batch_size")
-    text = '{"%s": "Qwen/Qwen3-8B", "%s": "sft", "%s": "lora", "%s": "2"}' % names
-    found = read(text, "train.json")
+    stated = {"model_name_or_path": "Qwen/Qwen3-8B", "stage": "sft", "finetuning_type": "lora", "per_device_train_batch_size": "2"}
+    found = read(json.dumps(stated), "train.json")
     assert (found.workload["train"], found.settings["recompute"], found.settings["micro_batch"]) == ("lora", "full", 2)
 
 
