@@ -86,6 +86,8 @@ def answer_summary(answer: Answer, extra_options: Sequence[str] = ()) -> Iterato
     fits = answer.plans and not (answer.proofs and answer.proofs[0].verdict is Verdict.TOO_LARGE)
     if fits:
         yield Text(fit_words(answer.plans[0].estimate, answer.request.confidence), "bold")
+    elif tight := next((other.plan for other in answer.alternatives if "--confidence" in other.flags and not answer.plans), None):
+        yield Text(fit_words(tight.estimate, answer.request.confidence), "bold")
     yield Text(answer.verdict.removeprefix("It fits. " if fits else ""))
     if answer.plans:
         yield section(
