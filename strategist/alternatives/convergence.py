@@ -20,7 +20,7 @@ TITLES = {
     "reduce_dtype": ("gradients reduced and accumulated in bf16", "half the bytes of every reduction"),
     "float8": ("linears in float8", "the device multiplies float8 faster than bf16"),
     "comm_hook": ("gradients compressed between replicas", "fewer bytes of every all-reduce"),
-    "optimizer_in_backward": ("each parameter updated in the backward pass", "gradients are freed at once; no norm can be clipped"),
+    "optimizer_in_backward": ("parameters updated in the backward pass", "gradients are freed at once; no norm can be clipped"),
     "async_optimizer_step": (
         "streamed stages updated during the next step",
         "the hosts' update hides; parameters are one step old",

@@ -55,6 +55,8 @@ def plan(
     True
     """
     request = _with_omitted_cards(request, without)
+    if not isinstance(top, int) or top < 1:
+        raise InputError(f"top {top!r}", "is not a positive whole number of plans", "write e.g. top=5")
     deck = load_cards(cards, request.without)
     answer = planner.answer(request, deck=deck, calibration=load_calibration(calibration), top=top)
     return replace(answer, not_as_shipped=not_as_shipped(deck, request.without))
@@ -103,7 +105,14 @@ def price(
 
 
 def _with_omitted_cards(request: Request, without: Ids) -> Request:
-    """The request with these cards also left out."""
+    """The request with these cards also left out.
+
+    Raises:
+        InputError: it is no request.
+    """
+    if not isinstance(request, Request):
+        do = "write e.g. Request(model='8b', gpus='8xH100')"
+        raise InputError(repr(request), f"is of the type {type(request).__name__}", do)
     return replace(request, without=tuple(dict.fromkeys((*request.without, *without))))
 
 

@@ -92,6 +92,7 @@ class Plan(Displayed):
             idle = setting == "pp_split" and self._cut_otherwise
             return not idle and self.candidate.acts(setting, self.model)
         reduces = layout.data_ranks * layout.cp > 1 or knobs.offload != "none"
+        is_pipeline = layout.pp > 1 and knobs.offload != "streamed"  # streamed stages have one order of passes
         needs = {
             "ep": self.model.moe is not None,
             "etp": self.model.moe is not None,
@@ -105,8 +106,8 @@ class Plan(Displayed):
             "reshard_after_forward": layout.fsdp_ranks > 1,
             "sequence_parallel": layout.tp > 1,
             "loss_parallel": layout.tp > 1,
-            "pp_schedule": layout.pp > 1,
-            "pp_virtual_stages": layout.pp > 1,
+            "pp_schedule": is_pipeline,
+            "pp_virtual_stages": is_pipeline,
             "no_sync": reduces and (layout.pp > 1 or self.accumulation > 1),
         }
         return needs.get(setting, True)

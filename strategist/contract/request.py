@@ -25,6 +25,8 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "model": (str, "'8b'"),
     "gpus": (str, "'8xH100'"),
     "workload": (Workload, "Workload(seq_len=4096)"),
+    "objective": (str, "'throughput'"),
+    "backend": (str, "'native'"),
     "fix": (dict, "{'tp': 2}"),
     "allow": ((tuple, list), "('float8',)"),
     "without": ((tuple, list), "('TP-003',)"),

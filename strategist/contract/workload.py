@@ -34,6 +34,8 @@ class Workload:
     def __post_init__(self) -> None:
         for name in ("seq_len", "global_batch", "lora_rank"):
             value = getattr(self, name)
+            if not hasattr(value, "__index__"):
+                raise InputError(f"{name} {value!r}", f"is of the type {type(value).__name__}", f"write e.g. {name}=16")
             if value < 1:
                 raise InputError(f"--{name.replace('_', '-')} {value}", "must be at least 1", "give a positive number")
         if self.document_tokens < 0:

@@ -19,6 +19,7 @@ _PASSED = re.compile(
     r"|use_(?:deepspeed|fsdp|megatron_lm)|(?:fsdp|deepspeed|zero|zero3|offload|dynamo|parallelism_config)_(?!config\b)\w+)(?==|$)"
 )
 """Options of the launcher that no script of TRL's has, which its command passes on (TRL 1.16.0, cli/commands/training.py)."""
+_TRL_SCRIPT = re.compile(r"(?:.*/)?trl[./]scripts[./](\w+?)(?:\.py)?")
 CONFIGS = (".yaml", ".yml", ".json")
 """Suffixes of trainers' config files."""
 
@@ -54,6 +55,16 @@ def split(command: Command) -> tuple[Command, Command] | None:
     if following and following[0].text.endswith(CONFIGS):
         following = (replace(following[0], text="--config"), *following)
     return replace(command, words=words[:program_index]), replace(command, words=(program, *following))
+
+
+def trl_trainer(command: Command) -> str:
+    """The trainer of a command of TRL, such as ``sft`` (``trl sft``, ``python -m trl.scripts.sft``); empty for another command."""
+    texts = [word.text for word in command.words]
+    if not texts or texts[0] in SHOWS:
+        return ""
+    if (start := next((index for index in range(len(texts)) if _starts_trl(texts[index : index + 2])), None)) is not None:
+        return texts[start + 1]
+    return next((found[1] for text in texts if (found := _TRL_SCRIPT.fullmatch(text))), "")
 
 
 def _starts_trl(texts: Sequence[str]) -> bool:

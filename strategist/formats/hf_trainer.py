@@ -12,6 +12,7 @@ from typing import Any
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
+from strategist.formats import trl
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.finding_codes import finding, unsupported_entry
@@ -60,6 +61,11 @@ SETTING_ENTRIES = {
 def recognises(source: Source) -> bool:
     """Whether a source holds TrainingArguments: only these call the micro-batch ``per_device_train_batch_size``."""
     return source.language in ("yaml", "json", "command") and source.has("per_device_train_batch_size")
+
+
+def opened(source: Source) -> Source:
+    """The arguments with the launcher's entries, and with TRL's defaults if its command starts the trainer."""
+    return with_launcher_entries(trl.with_defaults(source))
 
 
 def read(entries: Entries) -> ParsedConfig:
@@ -292,5 +298,5 @@ IGNORED_ENTRIES = (
 
 FORMAT = Format(
     name="hf-trainer", title="TrainingArguments of transformers, 5", recognises=recognises, read=read,
-    write=write, opened=with_launcher_entries, ignores=IGNORED_ENTRIES, listed="hf-trainer", scripts_add=True,
+    write=write, opened=opened, ignores=IGNORED_ENTRIES, listed="hf-trainer", scripts_add=True,
 )  # fmt: skip

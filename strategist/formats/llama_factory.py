@@ -83,10 +83,10 @@ SETTING_ENTRIES = {
 
 
 def recognises(source: Source) -> bool:
-    """Whether a source is LLaMA-Factory's: YAML or a command with at least two names that only LLaMA-Factory has."""
+    """Whether a source is LLaMA-Factory's: YAML, JSON or a command with at least two names that only LLaMA-Factory has."""
     llama_factory_names = ("finetuning_type", "cutoff_len", "lora_target", "template", "stage")
     named = source.has("model_name_or_path") or source.has("stage")
-    return source.language in ("yaml", "command") and named and sum(source.has(name) for name in llama_factory_names) > 1
+    return source.language in ("yaml", "json", "command") and named and sum(source.has(name) for name in llama_factory_names) > 1
 
 
 def read(entries: Entries) -> ParsedConfig:

@@ -112,10 +112,18 @@ LAUNCH_FILE = "accelerate launch --config_file"
 IMAGE_ENCODER = "image encoder"
 """Part of a model that no shape describes: its weights and activations come on top of the text part's."""
 
+QUANTIZED_WEIGHTS = "stored weights"
+"""Weights that are quantized on disk in a type without a price: loaded as they are, they are smaller than priced."""
+
+COMPUTE_TYPE = "compute type"
+"""Type of matmuls that a device lacks: the one that is priced in its place has as many bits."""
+
 EFFECTS = {name: effect for effect, names in _GROUPS for name in names.split()}
 EFFECTS |= dict.fromkeys(HINTS, LESS_TRAINING)
 EFFECTS[LAUNCH_FILE] = _effect(removes=("parameters", *STATES))
 EFFECTS[IMAGE_ENCODER] = _effect(open=True)
+EFFECTS[QUANTIZED_WEIGHTS] = QUANTIZED_BASE
+EFFECTS[COMPUTE_TYPE] = NO_EFFECT
 """Effects of entries, by name or pattern. Any other entry is UNKNOWN, or OPEN if its value is unresolved."""
 
 ASSUMED = {

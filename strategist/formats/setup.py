@@ -17,11 +17,12 @@ from strategist.contract.settings import SETTING_NAMES, value_of, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.formats.finding_codes import finding
-from strategist.formats.memory_effects import IMAGE_ENCODER
+from strategist.formats.memory_effects import COMPUTE_TYPE, IMAGE_ENCODER, LAUNCHER, QUANTIZED_WEIGHTS
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 from strategist.profiles.model_types import TEXT_PART_ONLY
-from strategist.profiles.situation import Situation, situation
+from strategist.profiles.resolved_model import BITSANDBYTES_4_BIT
+from strategist.profiles.situation import STORED_WEIGHTS, Situation, situation
 
 OPEN_CODES = ("FMT-003", "FMT-011")
 """Codes of findings that a given value settles."""
@@ -91,9 +92,13 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
     known = _situation(source, found, given, Workload(**{name: value for name, value in stated.items() if name != "global_batch"}))
     given_entries = {found.entry_names.get(name) for name in (*given.workload, *given.settings)}
     given_entries |= set(found.model_entries) if given.model else set()
+    given_entries |= set(LAUNCHER) if given.gpus else set()
+    if known.request.workload.train != stated.get("train", known.request.workload.train):  # the weights' own type decides
+        given_entries.add(found.entry_names.get("train"))
     remaining = (item for item in found.findings if item.code not in OPEN_CODES or item.entry not in given_entries)
     findings = [*remaining, *_override_findings(source, found, given, known.cluster)]
-    findings += _image_findings(source, known)
+    findings += [*_image_findings(source, known), *_weight_findings(source, known)]
+    findings += _precision_findings(source, known, stated.get("precision"), found)
     settings = {**found.settings, **given.settings}
     layout = _layout(settings, found, known.cluster)
     batches = _batches(stated.get("global_batch"), settings.get("micro_batch"), found.accumulation, layout)
@@ -140,7 +145,7 @@ def _override_findings(source: Source, found: ParsedConfig, given: GivenValues, 
                 both = f"{show_value(file_values[name])} in the file and {show_value(value)} in the command"
                 message = f"{name} is {both}: the command's value is used"
                 yield finding("FMT-008", message, "correct one of the two", source, found.entry_names[name])
-    if found.devices is not None and found.devices != cluster.devices:
+    if found.devices is not None and found.devices != cluster.devices and not {*LAUNCHER} & {*found.unresolved}:
         message = f"devices are {found.devices} in the file and {cluster.devices} in the command: the command's number is used"
         yield finding("FMT-008", message, "correct one of the two", source, found.entry_names.get("devices", ""))
 
@@ -150,6 +155,24 @@ def _image_findings(source: Source, known: Situation) -> Iterator[Diagnostic]:
     if any(TEXT_PART_ONLY in note for note in known.notes):
         text = f"the image encoder of {known.request.model} is not priced: its weights and images take memory and time as well"
         yield finding("FMT-009", text, "leave room for it, and measure it", source, about=IMAGE_ENCODER)
+
+
+def _weight_findings(source: Source, known: Situation) -> Iterator[Diagnostic]:
+    """A finding on a model whose weights are quantized on disk."""
+    for note in (note for note in known.notes if note.startswith(STORED_WEIGHTS)):
+        if known.request.workload.train == "qlora" and BITSANDBYTES_4_BIT in note:
+            yield finding("FMT-003", note, "name the model with weights in 16 bits for LoRA", source)
+        else:
+            yield finding("FMT-002", note, "name the model with weights in 16 bits", source, about=QUANTIZED_WEIGHTS)
+
+
+def _precision_findings(source: Source, known: Situation, stated: Any, found: ParsedConfig) -> Iterator[Diagnostic]:
+    """A finding on a compute type that the devices do not have."""
+    used = known.request.workload.precision
+    if stated is not None and used != stated:
+        text = f"{known.cluster.device.name} does not multiply {stated}, which is slow there or refused: {used} is priced"
+        entry = found.entry_names.get("precision", "")
+        yield finding("FMT-002", text, f"set {used}", source, entry, about=COMPUTE_TYPE)
 
 
 def _assumption_findings(source: Source, names: Iterable[str], candidate: Candidate, workload: Workload) -> Iterator[Diagnostic]:

@@ -35,11 +35,13 @@ class Launch:
     """Launch command of a script: whether it is ``accelerate launch``, and the launcher's options by name, with ``_``.
 
     before: flags before the program of a command without accelerate: those of srun, torchrun and deepspeed.
+    trl: the trainer of TRL that the command starts, such as ``sft``; empty without one.
     """
 
     accelerate: bool
     options: Mapping[str, Entry]
     before: frozenset[str] = frozenset()
+    trl: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +266,8 @@ def _launch(read: Sequence[shell.Command], text: str) -> tuple[dict[str, Entry],
         name for command, part in zip(read, parts, strict=True) if not part for name in _flags_before_program(command)
     )
     accelerate = any(parts) or accelerate_launch.mentions_accelerate(text)
-    return flags, Launch(accelerate=accelerate, options=options, before=program_flags)
+    trainer = next(filter(None, map(accelerate_launch.trl_trainer, read)), "")
+    return flags, Launch(accelerate=accelerate, options=options, before=program_flags, trl=trainer)
 
 
 def _flags_before_program(command: shell.Command) -> Iterator[str]:

@@ -66,6 +66,7 @@ CONFIGURATIONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("per_device_batch_size", "max_target_length"), "MaxText", _AS_PLAN),
     (("model_id_or_path", "seq_len", "batch_size"), "mistral-finetune", _AS_PLAN),
     (("teacher", "training_args.per_device_train_batch_size"), "DistillKit", _AS_PLAN),
+    (("trainer.strategy.class_path",), "LightningCLI", "write its strategy and its Trainer as Python, and check that"),
 )  # fmt: skip
 """Configurations by names that they hold together: the system, and what can be done instead. The first match counts."""
 
@@ -74,6 +75,10 @@ SCRIPTS = (
     (r"\b(?:TrainingArguments|Seq2SeqTrainingArguments|SFTConfig)\(", "transformers' Trainer in Python",
      "write its arguments as YAML, and check that with --format hf-trainer"),
     (r"\bFabric\(", "Lightning Fabric", _AS_PLAN),
+    (r"\b(?:from|import) (?:nemo\.collections|megatron\.bridge)\b", NEMO, _AS_MEGATRON),
+    (r"\bfrom torchtune\b", "torchtune in Python", "check the YAML file of its recipe"),
+    (r"\b(?:FullyShardedDataParallel|fully_shard|DistributedDataParallel)\b", "torch's own FSDP or DDP", _AS_PLAN),
+    (r"\bdeepspeed\.initialize\(", "DeepSpeed in Python", _AS_DEEPSPEED),
 )  # fmt: skip
 """Programs in Python by a pattern of their text: the system, and what can be done instead."""
 

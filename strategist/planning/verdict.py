@@ -37,7 +37,9 @@ def verdict(
     if not plans:
         host_memory = situation.cluster.host_memory_bytes if situation.request.fix.get("offload") != "none" else None
         hosts = f" A node has {show_bytes(host_memory)} of host memory." if host_memory and not state_fits else ""
-        return f"Nothing fits. {without_activations}{hosts}{first}"
+        tight = any("--confidence" in other.flags for other in alternatives)
+        surely = f" with a probability of {100 * situation.request.confidence:g}%" if tight else ""
+        return f"Nothing fits{surely}. {without_activations}{hosts}{first}"
     best = plans[0]
     host = show_bytes(best.estimate.host_memory_bytes_per_node)
     if best.candidate.knobs.offload == "none":

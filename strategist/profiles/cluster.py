@@ -19,6 +19,7 @@ _NAME = re.compile(r"[A-Za-z][\w-]{2,}")
 _REORDERED = re.compile(r"\s*(?:([0-9]+)[\s*x]*)?([A-Za-z][\w -]*?)(?:\s*[*x]\s*([0-9]+))?\s*")
 _COUNT_AND_DEVICE = re.compile(r"\s*([^x\s]+)\s*x\s*(?:([0-9]+)\s*x\s*)?(\S.*?)?\s*", re.IGNORECASE)
 _EXAMPLES = {"16GB": "T4", "24GB": "RTX3090", "32GB": "V100-32GB", "48GB": "A6000", "80GB": "A100-80GB"}
+_SEVERAL = re.compile(r"(?:[,;+&/]|\band\b)\s*[0-9]+\s*x", re.IGNORECASE)
 _MEMORY = re.compile(r"([0-9]+)\s*Gi?B?", re.IGNORECASE)
 
 
@@ -111,6 +112,9 @@ def _device(value: str, name: str) -> tuple[Device, hardware.Box, tuple[str, ...
         return *hardware.load_device(stem), ()
     memory = _MEMORY.fullmatch(name)
     sizes = hardware.other_names()["memory"]
+    if memory is None and _SEVERAL.search(name):
+        do = "describe them in a cluster file with a group for each (examples/cluster-unlike-nodes.yaml), and pass its path"
+        raise InputError(value, "names several kinds of devices, and a count takes one", do)
     if memory is None:
         if f"{name}GB" in sizes:
             raise InputError(value, f"no device is named {name!r}", f"did you mean {name}GB? Else {FORMS}")

@@ -1,4 +1,4 @@
-"""Hugging Face ``config.json`` files as a ModelShape, from a path, the local cache or the Hub."""
+"""Models of Hugging Face ``config.json`` files, from a path, the local cache or the Hub."""
 
 import json
 import os
@@ -9,17 +9,18 @@ from urllib.parse import quote
 from strategist.contract.model import ModelShape
 from strategist.errors import FileError, InputError
 from strategist.profiles.model_types import shape_of
+from strategist.profiles.resolved_model import ResolvedModel, stored_weights
 
 HUB_TIMEOUT_SECONDS, MAX_BYTES = 5.0, 2**20
 
 
 def read_config(path: Path) -> ModelShape:
-    """The shape in a ``config.json``, or in that of the folder ``path``; :func:`read` also returns a note."""
-    return read(path)[0]
+    """The shape in a ``config.json``, or in that of the folder ``path``."""
+    return read(path).shape
 
 
-def read(path: Path) -> tuple[ModelShape, str]:
-    """The shape in a ``config.json``, or in that of the folder ``path``, and a note on what was assumed or left out.
+def read(path: Path) -> ResolvedModel:
+    """The model of a ``config.json``, or of that of the folder ``path``, with a note on what was assumed or left out.
 
     Raises:
         FileError: no readable configuration, or a missing key, by name.
@@ -32,17 +33,18 @@ def read(path: Path) -> tuple[ModelShape, str]:
         raise FileError(file, f"cannot be read: {error.strerror}; name another file") from None
     except UnicodeDecodeError:
         raise FileError(file, "is not UTF-8 text; name another file") from None
-    return _shape(file, text, file.resolve().parent.name if file.name == "config.json" else file.stem)
+    return _model(file, text, file.resolve().parent.name if file.name == "config.json" else file.stem)
 
 
-def _shape(file: object, text: str, name: str) -> tuple[ModelShape, str]:
+def _model(file: object, text: str, name: str) -> ResolvedModel:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FileError(file, f"is not JSON: {error}; correct it") from None
     if not isinstance(data, dict):
         raise FileError(file, f"a configuration is a JSON object, not {type(data).__name__}; name another file")
-    return shape_of(file, data, name)
+    shape, note = shape_of(file, data, name)
+    return ResolvedModel(shape=shape, note=note, stored=stored_weights(data))
 
 
 def hub_cache() -> Path:
@@ -69,8 +71,8 @@ def cached_config(hub_id: str) -> Path | None:
     return max(folder.glob("snapshots/*/config.json"), default=None)
 
 
-def from_hub(hub_id: str) -> tuple[ModelShape, str]:
-    """The shape of a model on the Hub, and a note as of :func:`read`; only its ``config.json`` is fetched, without a token.
+def from_hub(hub_id: str) -> ResolvedModel:
+    """A model on the Hub, with a note as of :func:`read`; only its ``config.json`` is fetched, without a token.
 
     Raises:
         InputError: it cannot be fetched.
@@ -88,7 +90,7 @@ def from_hub(hub_id: str) -> tuple[ModelShape, str]:
     except (OSError, ValueError) as error:  # refused, unknown host, timeout, an HTTP status, no text
         reason = str(error).partition(chr(10))[0].removeprefix("<urlopen error ").removesuffix(">")
         raise _unreachable(hub_id, f"{url}: {reason}") from None
-    return _shape(url, text, hub_id)
+    return _model(url, text, hub_id)
 
 
 def _unreachable(hub_id: str, reason: str) -> InputError:

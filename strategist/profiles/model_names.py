@@ -7,7 +7,7 @@ from typing import Any
 from strategist.profiles import catalog
 
 _SIZE = re.compile(r"\d[bm]$")
-SECTIONS = ("sizes", "aliases", "text_parts", "variants", "copies")
+SECTIONS = ("sizes", "aliases", "text_parts", "variants", "stored", "copies")
 
 
 def table() -> dict[str, Any]:
@@ -45,6 +45,13 @@ def similar_preset(model: str) -> str | None:
     base_name = _base_name(model)
     begins = [name for name in names if _SIZE.search(name) and re.match(rf"{re.escape(name)}(?!\d)", base_name)]
     return names.get(base_name) or (names[max(begins, key=len)] if begins else None)
+
+
+def stored_weights(hub_id: str) -> str:
+    """How the weights of a variant are quantized on disk, by the end of its id; empty if they are not."""
+    stored = table()["stored"]
+    ends = [end for end in stored if re.search(rf"[-_]{re.escape(end)}$", hub_id, re.IGNORECASE)]
+    return str(stored[max(ends, key=len)]) if ends else ""
 
 
 @cache

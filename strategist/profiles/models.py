@@ -1,7 +1,7 @@
 """Models by name: presets, sizes, Hugging Face configurations and shape files, all as a ModelShape."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from strategist.contract.model import ModelShape
@@ -9,19 +9,12 @@ from strategist.errors import InputError
 from strategist.files import yaml_file
 from strategist.profiles import catalog, model_names
 from strategist.profiles.model_types import TEXT_PART_ONLY
+from strategist.profiles.resolved_model import ResolvedModel
 
 ACCEPTED = (
     "give a preset (strategist models list), a size such as 32b, a Hugging Face config.json or its folder, a Hub id (org/name), or"
     " a YAML shape"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResolvedModel:
-    """A shape. ``note``: where it comes from, if the name leaves that open."""
-
-    shape: ModelShape
-    note: str = ""
 
 
 def presets() -> tuple[str, ...]:
@@ -46,17 +39,18 @@ def resolve_model(name: str) -> ResolvedModel:
     from strategist.profiles import huggingface
 
     if path.suffix.lower() == ".json" or ("/" in name and os.path.exists(path)):
-        return _read(huggingface.read(path))
+        return huggingface.read(path)
     if "/" in name and (cached := huggingface.cached_config(name)):
-        return _read(huggingface.read(cached), name, f"{name} is read from {cached}")
+        return _named(huggingface.read(cached), name, f"{name} is read from {cached}")
     if found := _preset(name):
         named = "/" in name and name != hub_name(found.shape.name)  # exports name a preset's own id, and the given one of others
-        return replace(found, shape=replace(found.shape, name=name)) if named else found
+        shape = replace(found.shape, name=name) if named else found.shape
+        return replace(found, shape=shape, stored=model_names.stored_weights(name))
     if os.path.exists(path):
-        return _read(huggingface.read(path))
+        return huggingface.read(path)
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         try:
-            return _read(huggingface.from_hub(name), name, f"{name} is read from its config.json on the Hugging Face Hub")
+            return _named(huggingface.from_hub(name), name, f"{name} is read from its config.json on the Hugging Face Hub")
         except InputError as error:
             raise InputError(error.value, error.law, f"{_hint(name)}{error.do}") from None
     if "/" in name:
@@ -64,10 +58,9 @@ def resolve_model(name: str) -> ResolvedModel:
     raise catalog.unknown(f"--model {name}", "is not a known model", name, _all_names(), ACCEPTED)
 
 
-def _read(found: tuple[ModelShape, str], name: str = "", source: str = "") -> ResolvedModel:
-    """The shape of a configuration under ``name`` (empty: its own), with notes on where it comes from and what was assumed."""
-    shape, note = found
-    return ResolvedModel(shape=replace(shape, name=name or shape.name), note="; ".join(filter(None, (source, note))))
+def _named(found: ResolvedModel, name: str, source: str) -> ResolvedModel:
+    """A configuration's model under ``name``, with a note on where it comes from before the one on what was assumed."""
+    return replace(found, shape=replace(found.shape, name=name), note="; ".join(filter(None, (source, found.note))))
 
 
 def find_preset(name: str) -> ModelShape | None:

@@ -114,6 +114,12 @@ def training_section(answer: Answer) -> Group:
     return section(heading("Training", detail), _trainings(answer.trainings), Text(_failure_note(answer), "dim"))
 
 
+def best_training(answer: Answer) -> Group:
+    """Time, price and energy of training by the best plan on the requested tokens."""
+    detail = f"by the best plan, on {show_count(answer.request.tokens or 0)} tokens; --explain prints all"
+    return section(heading("Training", detail), _trainings(answer.trainings[:1]))
+
+
 def convergence_lines(answer: Answer) -> Iterator[Text]:
     """Settings of the best plan that may change the trained model."""
     for reason, changes in _convergence(answer).items():

@@ -111,7 +111,8 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
         yield "for", f"{plan.stack}, with factors of the published runs of {load_stack(plan.stack).measured_as or plan.stack}"
     yield "step time", f"{show_seconds(estimate.step_seconds)}, 90% interval {show_seconds(low)} to {show_seconds(high)}"
     yield from bounds(estimate)
-    yield "tokens/s", f"{tokens(estimate.tokens_per_second)} for all {plan.cluster.devices} devices"
+    devices = f"all {plan.cluster.devices} devices" if plan.cluster.devices > 1 else "1 device"
+    yield "tokens/s", f"{tokens(estimate.tokens_per_second)} for {devices}"
     yield "MFU", f"{percent(estimate.mfu)} of peak FLOP/s, model FLOPs only"
     exposed = f"{percent(estimate.exposed_comm_ratio)} exposed"
     yield "comm ratio", f"{percent(estimate.comm_ratio)} of the step, {exposed}"

@@ -173,9 +173,9 @@ def _replicas(plan: Plan) -> str:
 def _pipeline(layout: Layout, knobs: Knobs) -> str:
     if layout.pp == 1:
         return ""
-    stages = f", {knobs.pp_virtual_stages} stages a rank" if knobs.pp_virtual_stages > 1 else ""
     if knobs.offload == "streamed":
-        return f"embedding, layers and head round-robin over {layout.pp} ranks, schedule {knobs.pp_schedule}{stages}"
+        return f"embedding, layers and head round-robin over {layout.pp} ranks"
+    stages = f", {knobs.pp_virtual_stages} stages a rank" if knobs.pp_virtual_stages > 1 else ""
     return f"{layout.pp} ranks in a row, schedule {knobs.pp_schedule}{stages}"
 
 

@@ -15,7 +15,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES
 from strategist.contract.simulation import Verdict
 from strategist.programs.backends import formats, load_backend, programs
-from strategist.report.answer import convergence_lines, proof_section, title, training_section
+from strategist.report.answer import best_training, convergence_lines, proof_section, title
 from strategist.report.command import plan_command
 from strategist.report.setting_text import batch_words, counted, differing, gib, percent, recompute_words, tokens
 from strategist.report.text_blocks import bullets, columns, commands, grouped, heading, section
@@ -79,13 +79,15 @@ def fix_options(plan: Plan) -> str:
 
 @grouped
 def answer_summary(answer: Answer, extra_options: Sequence[str] = ()) -> Iterator[RenderableType]:
-    """The answer within about 40 lines of 80 columns, plus proofs and trainings if requested. ``extra_options`` are options
+    """The answer within about 40 lines of 80 columns, plus proofs if requested. ``extra_options`` are options
     outside the request that decide plans (cards, calibration); the suggested commands repeat them.
     """
     yield title(answer)
     fits = answer.plans and not (answer.proofs and answer.proofs[0].verdict is Verdict.TOO_LARGE)
     if fits:
         yield Text(fit_words(answer.plans[0].estimate, answer.request.confidence), "bold")
+    elif tight := next((other.plan for other in answer.alternatives if "--confidence" in other.flags and not answer.plans), None):
+        yield Text(fit_words(tight.estimate, answer.request.confidence), "bold")
     yield Text(answer.verdict.removeprefix("It fits. " if fits else ""))
     if answer.plans:
         yield section(
@@ -96,7 +98,7 @@ def answer_summary(answer: Answer, extra_options: Sequence[str] = ()) -> Iterato
         if answer.proofs:
             yield proof_section(answer)
         if answer.trainings:
-            yield training_section(answer)
+            yield best_training(answer)
         yield from convergence_lines(answer)
         yield _best(answer.plans[0])
         yield from _warnings(answer.plans[0])
@@ -138,9 +140,9 @@ def _best(plan: Plan) -> RenderableType:
 
 def _warnings(plan: Plan) -> Iterator[RenderableType]:
     """Cards with warnings that no setting can resolve."""
-    policies = [f"{reason.card} {reason.policy}" for reason in plan.reasons if reason.effect == "warn"]
-    if policies:
-        yield Text(f"Warnings (--show cards): {', '.join(policies)}")
+    cards = dict.fromkeys(reason.card for reason in plan.reasons if reason.effect == "warn")
+    if cards:
+        yield Text(f"Warnings (--show cards): {', '.join(cards)}")
 
 
 def _alternatives(answer: Answer) -> RenderableType:
@@ -164,7 +166,7 @@ def _alternative(other: Alternative, answer: Answer) -> Text:
     figures = [
         f"{tokens(estimate.tokens_per_second)} tokens/s{faster}",
         f"{gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB{smaller}",
-        *([f"{gib(host)} GiB of host memory a node"] if host else []),
+        *([f"{show_bytes(host)} of host memory a node"] if host else []),
         *([] if other.plan.backends else ["no back end yet"]),
     ]
     mark = " *" if other.changes_convergence else ""

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from strategist.contract.request import Request
+from strategist.contract.workload import Workload
 from strategist.errors import InputError
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -14,6 +15,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"allow": "float8"}, "allow 'float8': is of the type str"),
     ({"confidence": "0.9"}, "confidence '0.9': is of the type str"),
     ({"tokens": True}, "tokens True: is of the type bool"),
+    ({"backend": 3}, "backend 3: is of the type int; write e.g. backend='native'"),
     ({"fix": {"tp": "8"}}, "fix tp='8': a whole number from 1 on is needed; write e.g. tp=2"),
     ({"fix": {"tp": True}}, "a whole number from 1 on is needed"),
     ({"fix": {"tpp": 2}}, "fix tpp: is not a setting; take one of pp, "),
@@ -28,3 +30,10 @@ def test_an_invalid_request_raises_a_one_line_error(given: dict[str, Any], messa
         Request(**{"model": "8b", "gpus": "8xH100", **given})
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [{"seq_len": "4k"}, {"global_batch": 16.0}, {"lora_rank": None}], ids=str)
+def test_a_workload_with_a_size_of_another_type_raises_a_one_line_error(given: dict[str, Any]) -> None:
+    [(name, value)] = given.items()
+    with pytest.raises(InputError, match=f"{name} .* is of the type {type(value).__name__}; write e.g. {name}=16"):
+        Workload(**given)

@@ -1,5 +1,6 @@
 """LLaMA-Factory's configurations: imports of users' files, and our exports as LLaMA-Factory reads them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def test_defaults_are_those_of_llama_factory() -> None:
     assert found.workload == {"train": "full", "precision": "bf16", "seq_len": 2048, "optimizer": "adamw"}
     assert (found.model, found.spare, found.accumulation) == ("Qwen/Qwen2.5-7B", "dp_replicate", 1)
     assert codes(found) == []
+
+
+def test_json_is_read_as_yaml_is() -> None:
+    stated = {"model_name_or_path": "Qwen/Qwen3-8B", "stage": "sft", "finetuning_type": "lora", "per_device_train_batch_size": "2"}
+    found = read(json.dumps(stated), "train.json")
+    assert (found.workload["train"], found.settings["recompute"], found.settings["micro_batch"]) == ("lora", "full", 2)
 
 
 @pytest.mark.parametrize(("sharding", "left"), [("", True), ("fsdp: full_shard\n", False), ("deepspeed: z3.json\n", False)])

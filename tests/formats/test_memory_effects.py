@@ -9,7 +9,16 @@ from contract.samples import PLAN
 from formats.names import NAMES, listed
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.estimate import MemoryParts
-from strategist.formats.memory_effects import EFFECTS, IMAGE_ENCODER, LAUNCH_FILE, OF_SCRIPTS, bounds, effect
+from strategist.formats.memory_effects import (
+    COMPUTE_TYPE,
+    EFFECTS,
+    IMAGE_ENCODER,
+    LAUNCH_FILE,
+    OF_SCRIPTS,
+    QUANTIZED_WEIGHTS,
+    bounds,
+    effect,
+)
 from strategist.formats.script_arguments import MODES, RANKS, SWITCHES
 
 MEMORY = MemoryParts(
@@ -74,6 +83,8 @@ def test_each_entry_with_an_effect_is_a_known_name() -> None:
     known = [
         LAUNCH_FILE,
         IMAGE_ENCODER,
+        QUANTIZED_WEIGHTS,
+        COMPUTE_TYPE,
         *MODES,
         *SWITCHES,
         *RANKS,

@@ -1,5 +1,7 @@
 """Settings of a file are completed for given devices."""
 
+from dataclasses import replace
+
 import pytest
 
 from strategist.errors import InputError
@@ -121,3 +123,34 @@ def test_a_model_with_images_gets_a_finding_on_its_image_encoder() -> None:
     found = completed(ParsedConfig(settings={}, spare="dp_shard"), model="Qwen/Qwen2.5-VL-7B-Instruct")
     assert [item.entry for item in found.findings if item.code == "FMT-009"] == ["image encoder"]
     assert "FMT-009" not in codes(completed(ParsedConfig(settings={}, spare="dp_shard"), model="Qwen/Qwen2.5-7B-Instruct"))
+
+
+def test_quantized_weights_of_the_model_decide_what_adapters_train_on() -> None:
+    """4-bit weights of bitsandbytes are the base of QLoRA; other quantized weights have no price, so they get a finding."""
+    lora = ParsedConfig(
+        workload={"train": "lora"}, entry_names={"train": "adapter"}, spare="dp_shard",
+        findings=(finding("FMT-011", "no argument states the bits of the base weights", "", SOURCE, "adapter"),),
+    )  # fmt: skip
+    stored = completed(lora, model="unsloth/Meta-Llama-3.1-8B-bnb-4bit")
+    assert stored.situation.request.workload.train == "qlora"
+    assert "FMT-011" not in codes(stored)
+    assert any("LoRA on them is QLoRA" in item.message for item in stored.findings)
+    for config, model in ((lora, "Qwen/Qwen3-8B-AWQ"), (ParsedConfig(spare="dp_shard"), "unsloth/Qwen3-14B-unsloth-bnb-4bit")):
+        found = completed(config, model=model)
+        assert found.situation.request.workload.train == config.workload.get("train", "full")
+        assert "stored weights" in [item.entry for item in found.findings if item.code == "FMT-002"]
+
+
+def test_a_compute_type_that_the_devices_lack_is_a_finding() -> None:
+    stated = ParsedConfig(workload={"precision": "bf16"}, entry_names={"precision": "batch"}, spare="dp_shard")
+    [warning] = [item for item in completed(stated, "8xV100").findings if item.entry == "compute type"]
+    assert "does not multiply bf16" in warning.message
+    assert warning.line == 2
+    assert "compute type" not in [item.entry for item in completed(stated, "8xH100").findings]
+
+
+def test_a_number_of_nodes_that_only_a_run_knows_does_not_contradict_the_given_devices() -> None:
+    open_finding = finding("FMT-011", "nnodes is $NODES", "", SOURCE, about="nnodes")
+    found = ParsedConfig(devices=8, unresolved=("nnodes",), findings=(open_finding,), spare="dp_shard")
+    assert not {"FMT-008", "FMT-011"} & {*codes(completed(found, "2x8xH100"))}
+    assert "FMT-008" in codes(completed(replace(found, unresolved=()), "2x8xH100"))

@@ -44,6 +44,10 @@ from strategist.formats.source import parse
         ("[orchestrator]\nbatch_size = 512\n[trainer.model]\nep = 8", "x.toml", "prime-rl .*reinforcement learning"),
         ('{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "x.ipynb", "Jupyter .*strategist plan"),
         ("model = FastLanguageModel.from_pretrained('m')\nargs = SFTConfig(max_length=1)", "x.py", "Unsloth .*strategist plan"),
+        ("from nemo.collections import llm\nr = llm.llama3_8b.pretrain_recipe()", "x.py", "NeMo or Megatron-Bridge .*pretrain_gpt"),
+        ("from torch.distributed.fsdp import fully_shard\nfully_shard(m)", "x.py", "torch's own FSDP or DDP .*strategist plan"),
+        ("engine = deepspeed.initialize(args)", "x.py", "DeepSpeed in Python .*DeepSpeed configuration"),
+        ("trainer: {devices: 8, strategy: {class_path: FSDPStrategy}}", "x.yaml", "LightningCLI .*as Python"),
         ("from trl import SFTConfig\nargs = SFTConfig(max_length=1)", "x.py", "in Python .*as YAML"),
         (
             "trainer: {devices: 8}\nmodel: {tensor_model_parallel_size: 2, micro_batch_size: 1}",

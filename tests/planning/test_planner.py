@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from strategist import api
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract import codec
 from strategist.contract.answer import Answer
@@ -464,3 +465,11 @@ def test_convergence_changes_that_a_back_end_always_makes_are_planned_and_report
     assert found.changes_convergence == changed
     assert all(backend in plan.backends for plan in found.plans)
     assert found.plans
+
+
+def test_a_request_or_number_of_plans_of_another_type_raises_a_one_line_error() -> None:
+    with pytest.raises(InputError, match=r"'8b': is of the type str.*Request\(model='8b', gpus='8xH100'\)"):
+        api.plan("8b")  # type: ignore[arg-type]
+    for top in (0, "5"):
+        with pytest.raises(InputError, match=f"top {top!r}: is not a positive whole number of plans"):
+            api.plan(NARROW, top=top)  # type: ignore[arg-type]

@@ -262,3 +262,9 @@ def test_the_wording_of_assumptions_does_not_affect_equality():
     cluster = resolve_cluster("8x24GB")
     assert cluster.assumed
     assert replace(cluster, assumed=("other words",)) == cluster
+
+
+@pytest.mark.parametrize("text", ["2x4090,2x3090", "4xA100 + 4xH100", "8xA100 and 8xH100"])
+def test_several_kinds_of_devices_are_described_in_a_cluster_file(text):
+    with pytest.raises(InputError, match=r"names several kinds of devices.*a cluster file with a group for each"):
+        resolve_cluster(text)

@@ -207,3 +207,17 @@ def test_offline_mode_is_respected(hub, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(InputError, match="HF_HUB_OFFLINE"):
         resolve_model("org/there")
+
+
+@pytest.mark.parametrize(
+    ("quantization", "stored"),
+    [
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes 4-bit"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True, "load_in_4bit": False}, "bitsandbytes"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
+        (None, ""),
+    ],
+)
+def test_a_configuration_states_how_its_weights_are_stored(tmp_path, quantization, stored):
+    config = {**LLAMA, **({"quantization_config": quantization} if quantization else {})}
+    assert huggingface.read(write(tmp_path / "m", config)).stored == stored

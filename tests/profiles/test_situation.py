@@ -46,3 +46,22 @@ def test_a_device_without_bf16_is_planned_in_fp16_with_a_note():
         assert situation(explicit).request == explicit
     with pytest.raises(InputError, match="V100-32GB does not multiply bf16; write --precision fp16 or fp32"):
         situation(replace(old, workload=replace(old.workload, precision="bf16-true")))
+
+
+@pytest.mark.parametrize(
+    ("model", "train", "planned", "words"),
+    [
+        ("unsloth/llama-3-8b-bnb-4bit", "lora", "qlora", "LoRA on them is QLoRA"),
+        ("unsloth/llama-3-8b-bnb-4bit", "qlora", "qlora", ""),
+        ("unsloth/llama-3-8b-bnb-4bit", "full", "full", "only adapters can train: 16 bits are planned; --train qlora"),
+        ("Qwen/Qwen3-8B-AWQ", "lora", "lora", "are awq: they are priced as 16 bits"),
+        ("Qwen/Qwen3-8B", "lora", "lora", ""),
+    ],
+)
+def test_quantized_weights_decide_what_adapters_train_on(model, train, planned, words):
+    workload = replace(REQUEST.workload, train=train)
+    found = situation(replace(REQUEST, model=model, workload=workload))
+    assert found.request.workload.train == planned
+    notes = [note for note in found.notes if note.startswith("stored weights are")]
+    assert bool(notes) == bool(words)
+    assert words in " ".join(notes)
