@@ -16,7 +16,7 @@ from strategist.contract.plan import Plan
 from strategist.formats.commented_text import REMAINING_ARGUMENTS, heading, yaml_text
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.export_notes import header_lines, placed_notes, setting_notes
+from strategist.formats.export_notes import LEARNING_RATE, header_lines, learning_rate_need, placed_notes, setting_notes
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
@@ -209,7 +209,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     needs = (
         f"model: base_model is {model}, from the Hub, which wants HF_TOKEN where it is gated",
         f"data: datasets is the placeholder {data}",
-        f"learning rate: learning_rate is the placeholder {config['learning_rate']}",
+        learning_rate_need("learning_rate"),
     )
     text = heading((*header_lines(plan), "", *other_notes)) + yaml_text(config, remarks)
     command = ("axolotl", "train", "train.yaml", REMAINING_ARGUMENTS, "--launcher", "torchrun", "--", *torchrun(plan))
@@ -228,7 +228,7 @@ def _config(plan: Plan) -> dict[str, Any]:
     config: dict[str, Any] = {
         "base_model": hub_name(plan.model.name),
         "datasets": [{"path": "tatsu-lab/alpaca", "type": "alpaca"}],
-        "output_dir": "./outputs", "num_epochs": 1, "learning_rate": 2e-5,
+        "output_dir": "./outputs", "num_epochs": 1, "learning_rate": LEARNING_RATE,
         "sequence_len": workload.seq_len, "sample_packing": True, "attn_implementation": "flash_attention_2",
         "micro_batch_size": knobs.micro_batch, "gradient_accumulation_steps": plan.accumulation,
         "optimizer": TYPES[workload.optimizer], "bf16": workload.precision == "bf16",

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from strategist.contract.environment import environment
-from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import Shell, json_text
-from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.export_notes import LEARNING_RATE, header_lines, learning_rate_need, setting_notes
 from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import MASTER_ADDR, MASTER_PORT, NODE_RANK, start_script
 from strategist.programs.backends import load_backend
@@ -23,13 +22,10 @@ TYPES = {"adamw": "AdamW", "sgd": "SGD", "muon": "Muon"}
 ADDED = ("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer")
 """Flags that ZeRO requires for an optimizer that is not DeepSpeed's own (runtime/zero/utils.py)."""
 
-LEARNING_RATE = TrialSettings.learning_rate
-"""Default of ``strategist run``; a plan has no learning rate."""
-
 NEEDS = (
     "train.py: your training script, which calls deepspeed.initialize with the arguments of train.sh",
     "model, tokenizer and data: train.py loads them",
-    f"learning rate: optimizer.params.lr in {CONFIG} is {LEARNING_RATE}, the default of strategist run",
+    learning_rate_need(f"optimizer.params.lr in {CONFIG}"),
 )
 RECOMPUTES = "recomputation: the model calls deepspeed.checkpointing.checkpoint, or gradient_checkpointing_enable of transformers"
 

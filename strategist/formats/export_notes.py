@@ -9,6 +9,15 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, value_of
 from strategist.units import show_bytes, show_seconds
 
+LEARNING_RATE = 1e-4
+"""The placeholder in other frameworks' files, since a plan has no learning rate. QLoRA's authors tune adapters of 33B and 65B
+with it (arXiv 2305.14314, appendix B), and Llama 2 70B was trained with 1.5e-4 (arXiv 2307.09288, table 1)."""
+
+
+def learning_rate_need(entry: str) -> str:
+    """The line of an export's needs about the placeholder in ``entry``."""
+    return f"learning rate: {entry} is the placeholder {LEARNING_RATE}"
+
 
 def header_lines(plan: Plan) -> tuple[str, ...]:
     """Head of a file: the plan, its workload, and its predicted step time, throughput and memory."""

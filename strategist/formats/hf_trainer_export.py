@@ -7,7 +7,7 @@ from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, yaml_text
 from strategist.formats.deepspeed_export import TENSOR, ZERO, runs_on_deepspeed, section, tensors
-from strategist.formats.export_notes import header_lines, placed_notes, setting_notes
+from strategist.formats.export_notes import LEARNING_RATE, header_lines, learning_rate_need, placed_notes, setting_notes
 from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import start_script, torchrun
 
@@ -16,7 +16,6 @@ SYNC = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
 GATHERED = "stage3_gather_16bit_weights_on_model_save"
 """Without it the trainer's last save of ZeRO-3 has shards only (accelerate, ``Accelerator.get_state_dict``)."""
 
-LEARNING_RATE = 5e-5
 OPTIM = {"foreach": "adamw_torch", "fused": "adamw_torch_fused"}
 REMARKS = {
     "per_device_train_batch_size": "micro_batch",
@@ -44,7 +43,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     needs = (
         f"{SCRIPT}: your training script, which reads {ARGUMENTS} by HfArgumentParser(TrainingArguments).parse_yaml_file",
         f"model, tokenizer and data: {SCRIPT} loads them, trains {trained}, and has sequences of {workload.seq_len} tokens",
-        f"learning rate: learning_rate in {ARGUMENTS} is {LEARNING_RATE}, the default of transformers",
+        learning_rate_need(f"learning_rate in {ARGUMENTS}"),
     )
     header = header_lines(plan)
     config = File(name=ARGUMENTS, text=heading((*header, *other_notes)) + yaml_text(data, remarks))

@@ -17,7 +17,7 @@ from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, yaml_text
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.export_notes import header_lines, placed_notes, setting_notes
+from strategist.formats.export_notes import LEARNING_RATE, header_lines, learning_rate_need, placed_notes, setting_notes
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script
@@ -194,7 +194,8 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     arguments = {name: value for name, _, value in assignments if name not in RUN_ARGUMENTS}
     data: dict[str, Any] = {
         "model_name_or_path": hub_name(plan.model.name), "stage": "sft", "do_train": True, "dataset": "tatsu-lab/alpaca",
-        "dataset_dir": ONLINE, "template": "default", "output_dir": "saves", "learning_rate": 1e-4, "num_train_epochs": 3.0,
+        "dataset_dir": ONLINE, "template": "default", "output_dir": "saves", "learning_rate": LEARNING_RATE,
+        "num_train_epochs": 3.0,
     }  # fmt: skip
     for name, value in arguments.items():
         _put(data, name.split("."), _value(value))
@@ -205,7 +206,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
         f"model: model_name_or_path is {model}, from the Hub, which wants HF_TOKEN where it is gated",
         f"data: dataset is the placeholder {data['dataset']}; dataset_dir {ONLINE} takes names of the Hub and folders",
         f"template: template is the placeholder {data['template']}",
-        f"learning rate: learning_rate is the placeholder {data['learning_rate']}",
+        learning_rate_need("learning_rate"),
     )
     text = heading((*header_lines(plan), "", *other_notes)) + yaml_text(data, remarks)
     processes = {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(plan.cluster.gpus_per_node)}

@@ -16,7 +16,7 @@ from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import Shell
 from strategist.formats.config_entries import Entries
-from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.export_notes import header_lines, learning_rate_need, setting_notes
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
@@ -292,7 +292,7 @@ NEEDS = (
     "data: --data-path in the place of --mock-data",
     "tokenizer: --tokenizer-type and --tokenizer-model in the place of NullTokenizer",
     "weights: --load of a checkpoint; without it they are random",
-    "learning rate: --lr is the placeholder 1e-4",
+    learning_rate_need("--lr"),
     "steps and checkpoints: --train-iters is the placeholder 1000; without --save FOLDER --save-interval N nothing is kept",
 )
 PLACEHOLDERS = (

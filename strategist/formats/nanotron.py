@@ -19,7 +19,7 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.formats.commented_text import Shell, heading, yaml_text
 from strategist.formats.config_entries import Entries
-from strategist.formats.export_notes import header_lines, placed_notes, setting_notes
+from strategist.formats.export_notes import LEARNING_RATE, header_lines, learning_rate_need, placed_notes, setting_notes
 from strategist.formats.finding_codes import unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
@@ -153,13 +153,12 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     sharded = "dp_shard" if plan.candidate.layout.dp_shard > 1 else "dp_replicate"
     entries = ((entry, name) for name, entry in SETTING_ENTRIES.items() if entry != "parallelism.dp" or name == sharded)
     remarks, other_notes = placed_notes(config, entries, setting_notes(plan, reasons, ("cuda_connections",)))
-    rate = config["optimizer"]["learning_rate_scheduler"]["learning_rate"]
     tokenizer = config["tokenizer"]["tokenizer_name_or_path"]
     needs = (
         f"{SCRIPT}: set {CHECKOUT} to a checkout of Nanotron (in a job by --env), or copy the files into one",
         "data: data_stages has no dataset, which Nanotron takes for random tokens",
         f"tokenizer: tokenizer_name_or_path is the placeholder {tokenizer}",
-        f"learning rate: learning_rate is the placeholder {rate}",
+        learning_rate_need("learning_rate"),
     )
     text = heading((*header_lines(plan), "", *other_notes)) + yaml_text(config, remarks)
     command = ("torchrun", *torchrun(plan), Shell(f'"${{{CHECKOUT}:-.}}/{SCRIPT}"'), "--config-file", "train.yaml")
@@ -197,7 +196,7 @@ def _config(plan: Plan) -> dict[str, Any]:
             "zero_stage": int(layout.fsdp_ranks > 1), "accumulate_grad_in_fp32": True, "clip_grad": 1.0, "weight_decay": 0.01,
             "optimizer_factory": {"name": "adamW", **adam} if workload.optimizer == "adamw" else {"name": "sgd"},
             "learning_rate_scheduler": {
-                "learning_rate": 3e-4, "lr_warmup_steps": 2, "lr_warmup_style": "linear", "lr_decay_style": "cosine",
+                "learning_rate": LEARNING_RATE, "lr_warmup_steps": 2, "lr_warmup_style": "linear", "lr_decay_style": "cosine",
                 "min_decay_lr": 1e-5,
             },
         },

@@ -190,6 +190,7 @@ def conditions(plan: Plan) -> frozenset[str]:
     holds_by_name = {
         "pp": layout.pp > 1, "tp": layout.tp > 1, "cp": layout.cp > 1,
         "cp_gathered": cp_gathered, "cp_ring": layout.cp > 1 and not cp_gathered,
+        "cp_in_order": plan.candidate.options.cp_load_balance == "none",
         "fsdp": fsdp, "ddp": not fsdp and layout.dp_replicate > 1, "meshes": fsdp or layout.pp > 1,
         "buckets": plan.candidate.options.static_graph or plan.candidate.options.bucket_cap_mb != DEFAULTS["bucket_cap_mb"],
         "hsdp": fsdp and layout.dp_replicate > 1, "several_meshes": several_meshes,
@@ -246,7 +247,7 @@ def _expert_conditions(plan: Plan) -> dict[str, bool]:
         "feed_forward": moe.shared_experts + moe.first_dense_layers > 0, "groups": moe.router_groups > 1,
         "balance_bias": moe.router_balance_bias, "chooses": moe.router_balance_bias or moe.router_groups > 1,
         "sigmoid": moe.router_score == "sigmoid", "normalised": moe.router_normalised,
-        "scaled": moe.routed_scale != 1, "mixtral": not plan.model.qk_norm,
+        "router_bias": moe.router_parameter_bias, "scaled": moe.routed_scale != 1, "mixtral": not plan.model.qk_norm,
     }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "tensor_parallel": "tp", "expert_parallel": "expert_mesh", "context_parallel": "cp_gathered", "lora": "lora",
             "recompute": "selective", "build": "", "pipeline": "pp",
-            "optimizer": "", "step": "", "main": "",
+            "optimizer": "several_meshes", "step": "", "main": "",
         },
     ),
 }  # fmt: skip

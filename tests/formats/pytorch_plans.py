@@ -96,7 +96,7 @@ CASES: dict[str, Case] = {
         {"cp": 2, "dp_replicate": 2}, {"recompute": "full", "micro_batch": 2}, {**RING, "cp_rotate": "alltoall"},
     ),
     "experts": (
-        {"dp_shard": 4}, {"recompute": "selective", "saved_operations": "every_second_matmul+attention"},
+        {"dp_shard": 4}, {"recompute": "selective", "saved_operations": "every_second_matmul+attention", "micro_batch": 2},
         {"grouped_gemm": True, "token_alignment": 8}, EXPERTS,
     ),
     "replicated experts": ({"dp_replicate": 2}, {}, {"grouped_gemm": True}, {"model": MIXTRAL}),

@@ -17,6 +17,7 @@ from strategist.contract.settings import SETTING_NAMES, full_name, value_of
 from strategist.errors import InputError
 from strategist.formats.catalog import find_format, formats, recognise
 from strategist.formats.config_reader import parse_config, read
+from strategist.formats.export_notes import LEARNING_RATE
 from strategist.formats.format import ExportedFiles, Format
 from strategist.formats.setup import GivenValues, Setup, setup
 from strategist.formats.source import Source, parse
@@ -139,8 +140,14 @@ def test_missing_inputs_are_listed_in_the_file_and_printed(name: str, tmp_path: 
 
 
 def test_a_learning_rate_is_written_or_listed_as_missing(name: str) -> None:
-    """A plan has none: each file has a placeholder, or leaves it to the user's program."""
-    assert any("learning rate" in need for need in find_format(name).write(a_plan(name), {}).needs)
+    """A plan has none: each file has the one placeholder, or leaves it to the user's program."""
+    written = find_format(name).write(a_plan(name), {})
+    [need] = [need for need in written.needs if "learning rate" in need]
+    if "placeholder" in need:
+        assert need.endswith(f"is the placeholder {LEARNING_RATE}")
+        text = "".join(file.text for file in written.files)
+        rates = re.findall(r"""\b(?:learning_rate|lr)["']?[:= ] *([0-9][0-9.e-]*)""", text)
+        assert {float(rate) for rate in rates} == {LEARNING_RATE}
 
 
 def test_no_reason_is_stated_twice(name: str) -> None:

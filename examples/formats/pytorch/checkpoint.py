@@ -27,12 +27,11 @@ def draw_weights(parameters):
         full = torch.ones(parameter.shape, device=parameter.device)
         deviation = 0.02 * (2 * LAYERS) ** -0.5 if name.endswith(("output.weight", "down.weight")) else 0.02  # as in GPT-2
         if full.dim() > 1:
-            count = max(1, 2**18 // full.shape[1])  # rows that one seed draws
-            for block, rows in enumerate(full.split(count)):
+            shape = (max(1, 2**18 // full.shape[1]), full.shape[1])  # rows that one seed draws, and columns
+            for block, rows in enumerate(full.split(shape[0])):
                 digest = hashlib.blake2b(f"{SEED}/{name}/{block}".encode(), digest_size=8).digest()
                 generator = torch.Generator(rows.device).manual_seed(int.from_bytes(digest, "big") >> 1)
-                values = torch.empty(count, full.shape[1], device=rows.device).normal_(std=deviation, generator=generator)
-                rows.copy_(values[: len(rows)])
+                rows.copy_(torch.normal(0.0, deviation, shape, generator=generator, device=rows.device)[: len(rows)])
         parameter.copy_(distribute_tensor(full, parameter.device_mesh, parameter.placements, src_data_rank=None))
 
 

@@ -30,7 +30,6 @@ def open_tokens(path, dtype):
     """Token ids of a folder of ``Dataset.save_to_disk`` with input_ids, a .npy file, or a file of numbers; none is read yet."""
     if path.is_dir():
         import pyarrow
-
         files = [str(path / item["filename"]) for item in json.loads((path / "state.json").read_text())["_data_files"]]
         rows = pyarrow.concat_tables(pyarrow.ipc.open_stream(pyarrow.memory_map(file)).read_all() for file in files)["input_ids"]
         return pyarrow.chunked_array([chunk.flatten() if hasattr(chunk, "flatten") else chunk for chunk in rows.chunks])

@@ -52,14 +52,6 @@ def build(meshes, device):
     return part.to_empty(device=device)
 
 
-def make_optimizer(parameters):
-    optimizer = torch.optim.AdamW(parameters.values(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
-    for parameter in parameters.values():  # states from the beginning on, so that a checkpoint can be read into them
-        moments = {"exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
-        optimizer.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
-    return optimizer
-
-
 def train_step(model, optimizer, tokens, targets):
     """A pass, and an update by its gradient, clipped to CLIP_NORM; the mean loss, and the norm before."""
     loss = F.cross_entropy(model(tokens).flatten(0, 1).float(), targets.flatten(0, 1))
@@ -95,7 +87,11 @@ def main():
     draw_weights(parameters)
     if options.weights:
         dcp.load(hugging_face_state(parameters), storage_reader=dcp.HuggingFaceStorageReader(options.weights))
-    optimizer = make_optimizer(parameters)
+    trained = list(parameters.values())
+    optimizer = torch.optim.AdamW(trained, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
+    for parameter in trained:  # states from the beginning on, so that a checkpoint can be read into them
+        optimizer.state[parameter] = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+        optimizer.state[parameter]["step"] = torch.zeros((), device=parameter.device)
     counts = torch.zeros(2, dtype=torch.int64)  # steps and samples so far
     complete = options.save.glob("step-*/.metadata") if options.save else ()
     if resume_from := max((path.parent for path in complete), default=options.resume):

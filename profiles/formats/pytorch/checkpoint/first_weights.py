@@ -49,25 +49,30 @@ def draw_weights(parameters):
         if "lora_" in name:
             deviation = parameter.shape[1] ** -0.5 if name.endswith("lora_a") else 0.0
         # end: lora
+        # if: moe
+        matrices = {f"{name}/{expert}": matrix for expert, matrix in enumerate(full)} if full.dim() == 3 else {name: full}
+        for key, matrix in matrices.items() if full.dim() > 1 else ():
+            shape = (max(1, 2**18 // matrix.shape[1]), matrix.shape[1])  # rows that one seed draws, and columns
+            for block, rows in enumerate(matrix.split(shape[0])):
+                digest = hashlib.blake2b(f"{SEED}/{key}/{block}".encode(), digest_size=8).digest()
+                generator = torch.Generator(rows.device).manual_seed(int.from_bytes(digest, "big") >> 1)
+                rows.copy_(torch.normal(0.0, deviation, shape, generator=generator, device=rows.device)[: len(rows)])
+        # end: moe
         # if: reads_matrices
         if folder and "lora_" not in name:
             hugging_face_name = ".".join(HUGGING_FACE.get(word, word) for word in name.split("."))
             dcp.load({hugging_face_name: full}, storage_reader=reader, no_dist=True)
         elif full.dim() > 1:
         # end: reads_matrices
-        # if: not reads_matrices
+        # if: not reads_matrices and not moe
         if full.dim() > 1:
-        # end: not reads_matrices
-            # if: moe
-            draw(full, deviation, f"{SEED}/{name}")
-            # end: moe
+        # end: not reads_matrices and not moe
             # if: not moe
-            count = max(1, 2**18 // full.shape[1])  # rows that one seed draws
-            for block, rows in enumerate(full.split(count)):
+            shape = (max(1, 2**18 // full.shape[1]), full.shape[1])  # rows that one seed draws, and columns
+            for block, rows in enumerate(full.split(shape[0])):
                 digest = hashlib.blake2b(f"{SEED}/{name}/{block}".encode(), digest_size=8).digest()
                 generator = torch.Generator(rows.device).manual_seed(int.from_bytes(digest, "big") >> 1)
-                values = torch.empty(count, full.shape[1], device=rows.device).normal_(std=deviation, generator=generator)
-                rows.copy_(values[: len(rows)])
+                rows.copy_(torch.normal(0.0, deviation, shape, generator=generator, device=rows.device)[: len(rows)])
             # end: not moe
         # if: qlora
         full = torch.cat([quantise(rows) for rows in full.split(1024)]) if packed else full
@@ -78,18 +83,3 @@ def draw_weights(parameters):
         # if: qlora and not fsdp
         parameter.copy_(full)
         # end: qlora and not fsdp
-# if: moe
-
-
-def draw(matrix, deviation, name):
-    """Fills a matrix with normal values, block of rows by block of rows, each block from a seed of its own."""
-    if matrix.dim() == 3:  # of experts
-        for expert, expert_matrix in enumerate(matrix):
-            draw(expert_matrix, deviation, f"{name}/{expert}")
-        return
-    rows, columns = max(1, 2**18 // matrix.shape[1]), matrix.shape[1]
-    for block, part in enumerate(matrix.split(rows)):
-        digest = hashlib.blake2b(f"{name}/{block}".encode(), digest_size=8).digest()
-        generator = torch.Generator(part.device).manual_seed(int.from_bytes(digest, "big") >> 1)
-        part.copy_(torch.empty(rows, columns, device=part.device).normal_(std=deviation, generator=generator)[: len(part)])
-# end: moe

@@ -14,12 +14,14 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 def experts_of(parameter):
     """This rank's matrices of stacked experts, with their numbers."""
     _, offsets = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
-    shard = parameter.to_local()
     # if: expert_mesh
     mesh, sizes = parameter.device_mesh["experts"], {"shape": parameter.shape[1:], "stride": parameter.stride()[1:]}
-    shard = [DTensor.from_local(matrix, mesh, [Shard(0)], run_check=False, **sizes) for matrix in shard]
-    # end: expert_mesh
+    shard = [DTensor.from_local(matrix, mesh, [Shard(0)], run_check=False, **sizes) for matrix in parameter.to_local()]
     return enumerate(shard, offsets[0])
+    # end: expert_mesh
+    # if: not expert_mesh
+    return enumerate(parameter.to_local(), offsets[0])
+    # end: not expert_mesh
 
 
 # end: moe and fsdp

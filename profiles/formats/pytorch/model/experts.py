@@ -14,26 +14,31 @@ class Experts(nn.Module):
 
     def forward(self, rows, counts):
         """``rows`` [M, HIDDEN_SIZE] of the first expert, the second, ...; ``counts`` of each."""
-        # if: not ep
-        weights = (self.gate, self.up, self.down)
-        # end: not ep
-        # if: ep
-        weights = (weight.to_local() for weight in (self.gate, self.up, self.down))
-        # end: ep
         # if: grouped
+        # if: ep
+        gate, up, down = (weight.to_local().mT for weight in (self.gate, self.up, self.down))
+        # end: ep
+        # if: not ep and fsdp
+        gate, up, down = self.gate.mT, self.up.mT, self.down.mT
+        # end: not ep and fsdp
         # if: not fsdp
-        rows, *weights = (part.to(getattr(torch, PRECISION)) for part in (rows, *weights))
+        rows, gate, up, down = (part.to(getattr(torch, PRECISION)) for part in (rows, self.gate.mT, self.up.mT, self.down.mT))
         # end: not fsdp
-        gate, up, down = (weight.transpose(1, 2) for weight in weights)
         padded = (counts.clamp(min=1) + TOKEN_ALIGNMENT - 1) // TOKEN_ALIGNMENT * TOKEN_ALIGNMENT  # zero rows between
         offsets = padded.cumsum(0, dtype=torch.int32)
-        shift = (offsets - padded) - (counts.cumsum(0) - counts)
+        shift = offsets - padded - counts.cumsum(0) + counts
         positions = torch.arange(len(rows), device=rows.device) + shift.repeat_interleave(counts)
         rows = rows.new_zeros(int(offsets[-1]), HIDDEN_SIZE).index_copy(0, positions, rows)
         intermediate = F.silu(F.grouped_mm(rows, gate, offs=offsets)) * F.grouped_mm(rows, up, offs=offsets)
         return F.grouped_mm(intermediate, down, offs=offsets)[positions]
         # end: grouped
-        # if: not grouped
+        # if: not grouped and ep
+        weights = (weight.to_local() for weight in (self.gate, self.up, self.down))
         experts = zip(rows.split(counts.tolist()), *weights, strict=True)
+        # end: not grouped and ep
+        # if: not grouped and not ep
+        experts = zip(rows.split(counts.tolist()), self.gate, self.up, self.down, strict=True)
+        # end: not grouped and not ep
+        # if: not grouped
         return torch.cat([F.linear(F.silu(F.linear(part, gate)) * F.linear(part, up), down) for part, gate, up, down in experts])
         # end: not grouped

@@ -43,7 +43,12 @@ class MixtureOfExperts(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.router = nn.Linear(HIDDEN_SIZE, EXPERTS, bias=ROUTER_PARAMETER_BIAS)
+        # if: router_bias
+        self.router = nn.Linear(HIDDEN_SIZE, EXPERTS)
+        # end: router_bias
+        # if: not router_bias
+        self.router = nn.Linear(HIDDEN_SIZE, EXPERTS, bias=False)
+        # end: not router_bias
         # if: balance_bias
         self.register_buffer("balance_bias", torch.zeros(EXPERTS))  # affects the choice of experts only
         # end: balance_bias
@@ -79,16 +84,22 @@ class MixtureOfExperts(nn.Module):
         # if: normalised
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
         # end: normalised
-        # if: balance
+        # if: balance and tp
         weights = AddToLoss.apply(weights, BALANCE_COEFFICIENT / (ACCUMULATION * TP) * self.balance_loss(scores, chosen))
-        # end: balance
+        # end: balance and tp
+        # if: balance and not tp and not one_micro_batch
+        weights = AddToLoss.apply(weights, BALANCE_COEFFICIENT / ACCUMULATION * self.balance_loss(scores, chosen))
+        # end: balance and not tp and not one_micro_batch
+        # if: balance and not tp and one_micro_batch
+        weights = AddToLoss.apply(weights, BALANCE_COEFFICIENT * self.balance_loss(scores, chosen))
+        # end: balance and not tp and one_micro_batch
         # if: scaled
         weights = weights * ROUTED_SCALE
         # end: scaled
         counts = torch.bincount(chosen.flatten(), minlength=EXPERTS)
         order = chosen.flatten().argsort(stable=True)  # of visits, by expert
-        rows = tokens[order // EXPERTS_PER_TOKEN]
         # if: ep
+        rows = tokens[order // EXPERTS_PER_TOKEN]
         # Rows go to the ranks of their experts and back (arXiv 2006.16668); the number of rows of each expert goes first.
         received_counts = all_to_all_single(counts, None, None, self.group).view(EP, -1)  # from each rank, to each local expert
         send_sizes, receive_sizes = counts.view(EP, -1).sum(1).tolist(), received_counts.sum(1).tolist()
@@ -99,7 +110,7 @@ class MixtureOfExperts(nn.Module):
         results = all_to_all_single_autograd(results[expert_order.argsort()], send_sizes, receive_sizes, self.group)
         # end: ep
         # if: not ep
-        results = self.experts(rows, counts)
+        results = self.experts(tokens[order // EXPERTS_PER_TOKEN], counts)
         # end: not ep
         results = results[order.argsort()].unflatten(0, chosen.shape) * weights.unsqueeze(-1).to(x.dtype)
         # if: shared

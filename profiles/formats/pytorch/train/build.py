@@ -1,10 +1,8 @@
-from functools import partial
-
 import torch
 from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import checkpoint
 
 
 # if: pp
@@ -40,9 +38,6 @@ def build(device):
     # end: not lists_mixtures
         mixture.sequence_groups = [meshes[name].get_group() for name in ("cp", "tp") if name in MESH]
     # end: shared_sequences
-    # if: cp_gathered
-    apply_context_parallel(part, meshes["cp"], device)
-    # end: cp_gathered
     # if: lora and moe
     apply_lora(part)
     # end: lora and moe
@@ -56,13 +51,9 @@ def build(device):
     LoRALinear.levels = torch.tensor(LEVELS, device=device)
     # end: qlora
     # if: recompute
-    # if: every_second_matmul
+    # if: selective
     checkpoint_options = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": selective}
-    # end: every_second_matmul
-    # if: selective and not every_second_matmul
-    contexts = partial(create_selective_checkpoint_contexts, MUST_SAVE)
-    checkpoint_options = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": contexts}
-    # end: selective and not every_second_matmul
+    # end: selective
     # if: not selective
     checkpoint_options = {"use_reentrant": False, "preserve_rng_state": False}
     # end: not selective

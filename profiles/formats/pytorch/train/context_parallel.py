@@ -5,11 +5,15 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 
 def context_slices(device):
-    """Positions of the tokens of each context rank: with head_tail two slices, so that all have equal work under a causal mask."""
-    if CP_LOAD_BALANCE == "none":
-        return torch.arange(SEQ_LEN, device=device).chunk(CP)
+    # if: cp_in_order
+    """Positions of the tokens of each context rank."""
+    return torch.arange(SEQ_LEN, device=device).chunk(CP)
+    # end: cp_in_order
+    # if: not cp_in_order
+    """Positions of the tokens of each context rank: two slices, so that all have equal work under a causal mask."""
     slices = torch.arange(SEQ_LEN, device=device).chunk(2 * CP)
     return [torch.cat((slices[rank], slices[-1 - rank])) for rank in range(CP)]
+    # end: not cp_in_order
 
 
 # if: cuda
@@ -36,19 +40,9 @@ class GatheredAttention:
     def __call__(self, query, key, value):
         key, value = (DTensor.from_local(part, self.mesh, [Shard(2)], run_check=False) for part in (key, value))
         key, value = (part.full_tensor(grad_placements=[Partial()]) for part in (key, value))
-        grouped = query.shape[1] != key.shape[1]
         # if: cuda
-        return FLEX_ATTENTION(query, key, value, block_mask=self.mask, enable_gqa=grouped)
+        return FLEX_ATTENTION(query, key, value, block_mask=self.mask, enable_gqa=KV_HEADS < HEADS)
         # end: cuda
         # if: not cuda
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=self.mask, enable_gqa=grouped)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=self.mask, enable_gqa=KV_HEADS < HEADS)
         # end: not cuda
-
-
-def apply_context_parallel(part, mesh, device):
-    """Each rank has slices of every sequence."""
-    slices = context_slices(device)
-    attend = GatheredAttention(slices, mesh)
-    for layer in part.layers.values():
-        layer.attention.positions = slices[mesh.get_local_rank()]
-        layer.attention.attend = attend

@@ -76,7 +76,43 @@ def main():
     if options.weights:
         dcp.load(hugging_face_state(parameters), storage_reader=dcp.HuggingFaceStorageReader(options.weights))
     # end: hugging_face and not qlora
-    optimizer = make_optimizer(parameters)
+    # if: lora
+    trained = [parameter for parameter in parameters.values() if parameter.requires_grad]
+    # end: lora
+    # if: not lora
+    trained = list(parameters.values())
+    # end: not lora
+    # if: sgd and several_meshes
+    optimizer = torch.optim.SGD(mesh_groups(trained), lr=LEARNING_RATE, foreach=OPTIMIZER_KERNEL != "for_loop")
+    # end: sgd and several_meshes
+    # if: sgd and not several_meshes
+    optimizer = torch.optim.SGD(trained, lr=LEARNING_RATE, foreach=OPTIMIZER_KERNEL != "for_loop")
+    # end: sgd and not several_meshes
+    # if: fused and not sgd and several_meshes
+    optimizer = torch.optim.AdamW(mesh_groups(trained), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
+    # end: fused and not sgd and several_meshes
+    # if: fused and not sgd and not several_meshes
+    optimizer = torch.optim.AdamW(trained, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
+    # end: fused and not sgd and not several_meshes
+    # if: not sgd and not fused
+    foreach = OPTIMIZER_KERNEL == "foreach"
+    # end: not sgd and not fused
+    # if: not sgd and not fused and several_meshes
+    optimizer = torch.optim.AdamW(mesh_groups(trained), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, foreach=foreach)
+    # end: not sgd and not fused and several_meshes
+    # if: not sgd and not fused and not several_meshes
+    optimizer = torch.optim.AdamW(trained, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, foreach=foreach)
+    # end: not sgd and not fused and not several_meshes
+    # if: not sgd
+    for parameter in trained:  # states from the beginning on, so that a checkpoint can be read into them
+        optimizer.state[parameter] = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+        # if: fused
+        optimizer.state[parameter]["step"] = torch.zeros((), device=parameter.device)
+        # end: fused
+        # if: not fused
+        optimizer.state[parameter]["step"] = torch.zeros(())
+        # end: not fused
+    # end: not sgd
     # if: balance_bias
     # if: pp
     parameters |= {name: buffer for part in parts for name, buffer in part.named_buffers()}  # which checkpoints contain as well
@@ -125,17 +161,12 @@ def main():
     rank_samples = MICRO_BATCH * ACCUMULATION  # samples of this rank in a step
     # end: not one_micro_batch
     # if: cp_gathered
-    positions = context_slices(device)[meshes["cp"].get_local_rank()]
+    slices = context_slices(device)
+    positions = Attention.positions = slices[meshes["cp"].get_local_rank()]
+    Attention.attend = GatheredAttention(slices, meshes["cp"])
     # end: cp_gathered
     # if: cp_ring
-    positions = torch.arange(SEQ_LEN, device=device)
-    # if: pp
-    for layer in [layer for part in parts for layer in part.layers.values()]:
-    # end: pp
-    # if: not pp
-    for layer in model.layers.values():
-    # end: not pp
-        layer.attention.positions = positions
+    positions = Attention.positions = torch.arange(SEQ_LEN, device=device)
     # end: cp_ring
     for step in range(int(counts[0]), options.steps):
         started = time.perf_counter()

@@ -1,3 +1,5 @@
+from functools import partial
+
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
@@ -8,7 +10,12 @@ MATMULS = [aten.mm.default, aten.addmm.default, aten.bmm.default]
 # if: every_second_matmul and moe
 MATMULS += [aten._grouped_mm.default]
 # end: every_second_matmul and moe
+# if: every_second_matmul
 MUST_SAVE = [  # operations whose outputs are saved; all others are recomputed (arXiv 2205.05198)
+# end: every_second_matmul
+# if: not every_second_matmul
+selective = partial(create_selective_checkpoint_contexts, [  # saves the outputs of these operations (arXiv 2205.05198)
+# end: not every_second_matmul
     # if: saves_matmuls and not every_second_matmul
     aten.mm.default, aten.addmm.default, aten.bmm.default,
     # end: saves_matmuls and not every_second_matmul
@@ -32,8 +39,8 @@ MUST_SAVE = [  # operations whose outputs are saved; all others are recomputed (
     # if: moe
     aten.topk.default,  # the choice of experts
     # end: moe
-]
 # if: every_second_matmul
+]
 
 
 def selective():
@@ -47,3 +54,6 @@ def selective():
 
     return create_selective_checkpoint_contexts(policy)
 # end: every_second_matmul
+# if: not every_second_matmul
+])
+# end: not every_second_matmul
