@@ -1,12 +1,13 @@
 """Models by name: presets, sizes, Hugging Face configurations and shape files, all as a ModelShape."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from strategist.contract.model import ModelShape
 from strategist.errors import InputError
 from strategist.files import yaml_file
+from strategist.frozen import frozen
 from strategist.profiles import catalog, model_names
 from strategist.profiles.model_types import TEXT_PART_ONLY
 
@@ -16,7 +17,7 @@ ACCEPTED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ResolvedModel:
     """A shape. ``note``: where it comes from, if the name leaves that open."""
 

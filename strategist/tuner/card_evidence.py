@@ -1,7 +1,7 @@
 """Evidence for cards: how often trials of studies and of measurement files support or contradict each policy."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from strategist.cards.deck import Deck
@@ -9,13 +9,14 @@ from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.evidence import PolicyEvidence
 from strategist.contract.progress import counted
 from strategist.contract.study import HISTORY
+from strategist.frozen import frozen
 from strategist.paths import data_dir
 from strategist.profiles import history
 from strategist.rules.evidence import survey
 from strategist.tuner.learning import trials_of
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CardEvidence:
     """Evidence for the policies of a deck, summed over histories.
 
