@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (
-    {"errors", "paths"},
+    {"errors", "paths", "frozen"},
     {"units", "files"},
     {"contract"},
     {"bound", "profiles", "ledger"},
@@ -106,7 +106,7 @@ def law_layers(modules: Modules) -> Iterator[str]:
                 yield f"{path} imports {name}, which does not lie below it"
 
 
-API_PACKAGES = ("errors", "paths", "units", "contract", "report", "api", "agent", "cli")
+API_PACKAGES = ("errors", "frozen", "paths", "units", "contract", "report", "api", "agent", "cli")
 """Packages of the deciding half that the command line and agents may import."""
 
 API_EXCEPTIONS = {
@@ -150,11 +150,11 @@ def law_runtime(modules: Modules) -> Iterator[str]:
 
 
 def law_contract(modules: Modules) -> Iterator[str]:
-    """The contract imports the standard library, and of the deciding half errors, units and files.outputs only."""
+    """The contract imports the standard library, and of the deciding half errors, frozen, units and files.outputs only."""
     for path, module in tree(modules):
         if path.startswith("strategist/contract/"):
             for name in imports(module, modules):
-                ours = name.startswith("strategist.files.outputs") or package(name) in {"contract", "errors", "units"}
+                ours = name.startswith("strategist.files.outputs") or package(name) in {"contract", "errors", "frozen", "units"}
                 if not ours and name.split(".")[0] not in sys.stdlib_module_names:
                     yield f"{path} imports {name}"
 

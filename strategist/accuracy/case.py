@@ -1,7 +1,5 @@
 """Case: a published row as a request that the planner can price, with its measurement."""
 
-from dataclasses import dataclass
-
 from strategist.accuracy.row import Row
 from strategist.accuracy.row_cluster import cluster_of
 from strategist.accuracy.row_model import shape_of
@@ -31,12 +29,13 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.layer_flops import model_flops_per_token
+from strategist.frozen import frozen
 from strategist.units import GIB
 
 UNSUPPORTED_PRECISIONS = ("nvfp4", "int8", "fp4", "int4", "mxfp4")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Case:
     """One published row: what is priced, and what was measured. A measured value is None if the source has none.
 

@@ -1,7 +1,6 @@
 """Cases with the step inputs of all of them as columns, so that one call prices all steps by any calibration."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import nan
 
 import numpy as np
@@ -14,9 +13,10 @@ from strategist.cost.observation import inputs_of, tables
 from strategist.cost.shipped_calibrations import Shipped, calibration_for
 from strategist.cost.step import step
 from strategist.cost.step_inputs import StepInputs, take
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CaseColumns:
     """Cases of any sources, and their step inputs in the same order."""
 

@@ -1,20 +1,21 @@
 """Error metrics: relative errors, out-of-memory verdicts, rank correlation and regret in sweeps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.grouping import grouped
+from strategist.frozen import frozen
 
 Floats = NDArray[np.float64]
 MIN_RANKED_LAYOUTS = 3
 """Minimum number of layouts in a sweep for a rank correlation or a regret."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class PricedCase:
     """A case with its predictions.
 
@@ -44,7 +45,7 @@ class PricedCase:
         return self.peak_memory_bytes / self.case.peak_memory_bytes - 1 if self.case.peak_memory_bytes else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Confusion:
     """Confusion matrix of out-of-memory predictions.
 
@@ -65,7 +66,7 @@ class Confusion:
         return 2 * self.hits / (2 * self.hits + self.false_alarms + self.misses) if self.hits + self.misses else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Figures:
     """Metrics of a group of rows; None if no row has the value. Errors are fractions of the published value.
 
@@ -135,7 +136,7 @@ def sweeps(priced_cases: Sequence[PricedCase]) -> list[list[PricedCase]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _Layout:
     """A layout of a sweep, with medians over its runs, which may differ in other things (a release, a dispatcher)."""
 

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from strategist.accuracy.grouping import grouped
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import TRIAL_FACTORS, fitted
 from strategist.cost.observation import Observation, tables
+from strategist.frozen import frozen
 
 CALIBRATION_ROWS = (0, 5, 10, 20)
 """Numbers of rows that are fitted to."""
@@ -20,7 +20,7 @@ MIN_TEST_ROWS = 20
 """Minimum number of rows of a group that are not fitted to."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class FewShotErrors:
     """Errors for the rows of one source, device and stack.
 

@@ -1,7 +1,7 @@
 """Held-out errors: errors of predictions for rows of a source or device that the fit did not use."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, log
 
 import numpy as np
@@ -14,6 +14,7 @@ from strategist.accuracy.refit import refit
 from strategist.cost.calibration import Calibration
 from strategist.cost.layer_flops import model_flops_per_token
 from strategist.cost.shipped_calibrations import ANY_STACK, FittedTo, Shipped, calibration_for, family_name
+from strategist.frozen import frozen
 
 SOURCE_GROUPS = {
     "NVIDIA": (
@@ -33,7 +34,7 @@ MIN_SOURCES = 5
 """Minimum number of sources of a family for a step range of its own."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class HeldOutErrors:
     """Errors on the rows of one source or device, priced by fits to all other rows. Errors are medians of absolute relative errors;
     None if no row has the value.

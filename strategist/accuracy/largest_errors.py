@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from strategist.accuracy.error_metrics import PricedCase
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Miss:
     """A predicted and a published value of ``figure``: ``step_seconds`` or ``peak_memory_bytes``."""
 

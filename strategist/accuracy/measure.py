@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,10 @@ from strategist.contract.progress import counted
 from strategist.cost.observation import tables
 from strategist.cost.shipped_calibrations import Shipped, calibration_for
 from strategist.errors import InputError
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Accuracy:
     """Metrics by source (a file's stem), device and model family; over all rows (``overall``), and as the mean over the sources."""
 
@@ -33,7 +33,7 @@ class Accuracy:
     priced_cases: tuple[PricedCase, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SkippedRow:
     """A row that cannot be priced, with the reason."""
 

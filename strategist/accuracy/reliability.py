@@ -1,19 +1,19 @@
 """Reliability of the predicted probability that a candidate fits: share of published runs that ran, by range of the prediction."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from strategist.accuracy.error_metrics import PricedCase
 from strategist.accuracy.held_out_errors import by_group, file_of
+from strategist.frozen import frozen
 
 PROBABILITY_EDGES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
 """Bounds of the ranges of predicted probability."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Reliability:
     """Runs whose predicted probability of fitting lies from ``low`` to below ``high`` (the last range includes 1).
 

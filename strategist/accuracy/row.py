@@ -2,19 +2,20 @@
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from strategist.accuracy.text_columns import settings
 from strategist.errors import FileError, InputError
+from strategist.frozen import frozen
 
 REQUIRED_COLUMNS = ("model", "gpu", "n_gpus", "tp", "pp")
 """Columns that every table of published runs has."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Row:
     """One published run. Empty cells are None: not published. Memory is in GiB, time in seconds, batches in sequences. ``ffn``
     of a model with experts is the width of one expert.

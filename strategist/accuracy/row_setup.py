@@ -5,8 +5,6 @@ size, it is one sequence in a pipeline whose framework has no default, otherwise
 each rank has one sequence, and a pipeline one micro-batch per stage.
 """
 
-from dataclasses import dataclass
-
 from strategist.accuracy.row import Row
 from strategist.accuracy.row_stack import recompute_mode, recomputes_feed_forward
 from strategist.accuracy.skip_reason import Skipped, SkipReason
@@ -54,6 +52,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.model_states import lora_parameters
+from strategist.frozen import frozen
 
 SCHEDULES = {"gpipe": "gpipe", "zero bubble": "zbv_zero_bubble", "dualpipe": "dual_pipe_v"}
 
@@ -66,7 +65,7 @@ MAX_TENSOR_PARALLEL = 8
 """Maximum tp if only the product of tp and pp is stated: tensor parallelism fills a node first (arXiv 2104.04473)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Batch:
     """Batch of a run.
 

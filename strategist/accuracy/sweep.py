@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -16,6 +15,7 @@ from strategist.contract.estimate import TimeParts
 from strategist.cost.calibration import Calibration
 from strategist.cost.observation import tables
 from strategist.cost.shipped_calibrations import shipped
+from strategist.frozen import frozen
 
 Floats = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ MIN_ROWS = 20
 """Minimum number of rows of a sweep that is searched."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Sweep:
     """A sweep, with one element per candidate, best predicted first.
 

@@ -1,10 +1,11 @@
 """Patterns for the text columns of published rows: they map the words of reports to settings."""
 
 import re
-from dataclasses import dataclass
+
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Words:
     """A pattern, and the value of the setting that it stands for."""
 
@@ -337,7 +338,7 @@ def last_number(pattern: re.Pattern[str], text: str) -> float | None:
     return float(numbers[-1].replace(",", "")) if numbers else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Rate:
     """A link's rate as stated, summed over all ports of ``per``: ``gpu``, ``node``, or empty if not stated."""
 

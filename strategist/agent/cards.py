@@ -3,7 +3,6 @@
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,13 +16,14 @@ from strategist.agent.shared_arguments import Cards, Language, OwnCards, decks
 from strategist.agent.tool import Finding, finding, tool
 from strategist.contract.evidence import PolicyEvidence
 from strategist.files.yaml_file import MAX_BYTES
+from strategist.frozen import frozen
 
 MAX_FOUND, MAX_POLICIES = 12, 4
 _WORD = re.compile(r"[a-z0-9_]+")
 _SUMMARISED_SECTIONS = ("id", "title", "status", "module", "intent", "example")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CardsAnswer:
     """``modules`` counts the cards by module, of all in force."""
 
@@ -31,14 +31,14 @@ class CardsAnswer:
     modules: dict[str, int]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SearchAnswer:
     """Number of cards that contain the words."""
 
     found: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ListedCard:
     """``acts``: the card has effects; otherwise it is advice."""
 
@@ -48,7 +48,7 @@ class ListedCard:
     acts: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class FoundCard:
     """A card, and its policies that contain the words; ``after_trial``: policies of the observe phase."""
 
@@ -57,7 +57,7 @@ class FoundCard:
     policies: tuple["PolicySummary", ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class PolicySummary:
     """One policy in short."""
 
@@ -68,7 +68,7 @@ class PolicySummary:
     because: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CardAnswer:
     """The items are its sections, as its file has them; ``confirmed`` and ``contradicted`` count pairs of shipped trials."""
 
@@ -82,7 +82,7 @@ class CardAnswer:
     resource: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Section:
     """An entry of a section of a card."""
 
@@ -90,7 +90,7 @@ class Section:
     entry: Any
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LintAnswer:
     """``sound``: there are no errors."""
 

@@ -3,7 +3,7 @@
 import csv
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +25,7 @@ from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
 from strategist.contract.study import ImportResult
 from strategist.errors import FileError, InputError
+from strategist.frozen import frozen
 from strategist.units import GIB, show_bytes, show_seconds
 
 Share = Annotated[float, number("Share of the step.", 0.4, most=1.0)]
@@ -72,7 +73,7 @@ class RecordArguments(Arguments):
     file: Annotated[str, text("A .csv, .parquet or .jsonl file of the workspace, instead of a plan.", "sweep.csv")] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class AdviceAnswer:
     """``assumed`` says which figures are predictions because no measured one was given. Items: what cards would try, what is
     predicted to help most first."""
@@ -81,7 +82,7 @@ class AdviceAnswer:
     assumed: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ShownProposal:
     """A change that a card proposes, with the prediction in words. ``speedup`` is None if the changed plan is illegal or too
     large."""
@@ -95,7 +96,7 @@ class ShownProposal:
     plan: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CardEvidence:
     """Pairs of trials for and against a policy."""
 

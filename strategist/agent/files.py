@@ -1,7 +1,6 @@
 """Tools for files: other systems' configurations, plans, reports and traces."""
 
 import json
-from dataclasses import dataclass
 from typing import Annotated, Never
 
 from strategist import api
@@ -15,9 +14,10 @@ from strategist.agent.tool import Finding, finding, tool
 from strategist.contract import codec
 from strategist.contract.knobs import KnobValue
 from strategist.contract.request import Request
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CheckAnswer:
     """The plan that a file describes, as its framework runs it, and the best plan that the format can express; None if none fits.
     ``verdict`` is fits, tight, does not fit, or cannot tell; ``uncertainties`` are entries that could change it.
@@ -31,7 +31,7 @@ class CheckAnswer:
     best: ShownPlan | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ShownChange:
     """One setting otherwise; ``speedup`` is the factor by which steps are faster."""
 
@@ -44,7 +44,7 @@ class ShownChange:
     changes_convergence: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ExportAnswer:
     """``files`` lie in the workspace; ``command`` starts them in their folder. Items: what the format cannot say."""
 
@@ -53,14 +53,14 @@ class ExportAnswer:
     command: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SavedAnswer:
     """The file that was written, by its path in the workspace."""
 
     file: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LoadedAnswer:
     """The plan of a file, which other tools now take by its id."""
 
@@ -69,7 +69,7 @@ class LoadedAnswer:
     gpus: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TraceAnswer:
     """The trace that was written: open it in ui.perfetto.dev or chrome://tracing. ``bubble_ratio`` is the share of the step in
     which pipeline ranks wait."""

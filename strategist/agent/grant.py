@@ -4,18 +4,19 @@ import json
 import os
 import shutil
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from strategist.agent.problem import RefusedError
 from strategist.errors import FileError, InputError
+from strategist.frozen import frozen
 
 GRANT_EXAMPLE = "write e.g. trials=3,minutes=30"
 SPENDING_FILE = "grant.jsonl"
 """Log of what was spent of a grant, in the folder of the grant: a restarted server continues with the rest."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Grant:
     """Limits of an agent's jobs: number of ``trials`` and total ``minutes``, in the studies below ``folder``."""
 
@@ -49,7 +50,7 @@ class Grant:
         return cls(trials=int(found["trials"]), minutes=minutes, folder=folder)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Spending:
     """An entry of the log: what a job reserved, or what it used once it has ``ended``."""
 

@@ -5,7 +5,6 @@ import re
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 
 import anyio
 import uvicorn
@@ -15,13 +14,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from strategist.agent.dispatcher import Dispatcher
 from strategist.agent.server import AgentServer
 from strategist.errors import InputError
+from strategist.frozen import frozen
 
 PATH = "/mcp"
 UNAUTHORIZED_BODY = b'{"error":"unauthorized"}'
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Address:
     """Address to listen on."""
 

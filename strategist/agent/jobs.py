@@ -21,6 +21,7 @@ from strategist.agent.workers import alive
 from strategist.agent.workspace import Workspace
 from strategist.contract import codec
 from strategist.errors import StrategistError
+from strategist.frozen import frozen
 
 MAX_JOBS = 64
 """Maximum number of jobs kept in a workspace; the oldest are deleted."""
@@ -31,7 +32,7 @@ OnProgress = Callable[[float, float | None, str], Awaitable[None]]
 """Called with the elapsed seconds of a call, its total seconds if known, and its progress in words."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ShownJob:
     """A job.
 

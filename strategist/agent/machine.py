@@ -1,6 +1,5 @@
 """Tools for the local machine: its hardware, and problems found on it."""
 
-from dataclasses import dataclass
 from typing import Never
 
 from strategist import api
@@ -10,13 +9,14 @@ from strategist.agent.schema import Arguments
 from strategist.agent.session import AgentSession
 from strategist.agent.shared_arguments import WaitArguments
 from strategist.agent.tool import Finding, finding, tool
+from strategist.frozen import frozen
 from strategist.units import GIB
 
 NEEDS_NETWORK = ("ports", "port-taken")
 """Findings that need the network, which calls of agents cannot use."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MachineAnswer:
     """Devices that ``gpus: local`` means, and the rest of the grant. ``links`` connect the devices."""
 
@@ -31,7 +31,7 @@ class MachineAnswer:
     minutes_left: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class DiagnosisAnswer:
     """Items: the findings, the gravest first. ``sound`` says that none is an error."""
 

@@ -5,10 +5,10 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from strategist.agent.problem import RefusedError
+from strategist.frozen import frozen
 
 PAGE_TOKENS = 1_900
 """Maximum size of a page, by an estimate that exceeds the count of most tokenizers."""
@@ -31,7 +31,7 @@ Answer = tuple[dict[str, Any], list[Any]]
 """An answer as JSON data: its head and its items."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class PagedAnswer(Generic[Head, Item]):
     """Answer of a tool: a head, which comes with the first page, and items, which are spread over pages. All are frozen
     dataclasses; without items their type is Never.
@@ -41,7 +41,7 @@ class PagedAnswer(Generic[Head, Item]):
     items: tuple[Item, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StartedJob:
     """A call that became a job: job_status waits for it, cancel_job ends it."""
 

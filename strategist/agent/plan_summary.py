@@ -1,16 +1,17 @@
 """Short summaries of plans for agents: rounded figures with units in their names."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, value_of
+from strategist.frozen import frozen
 from strategist.report.setting_text import change_words
 from strategist.units import GIB
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ShownPlan:
     """A plan in short. Memory is of the fullest device; host memory of a node; the ratios are shares of the step."""
 
@@ -31,7 +32,7 @@ class ShownPlan:
     runs_on: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Parts:
     """Memory and time of a plan by part, the largest first; communication counts only where it is exposed."""
 

@@ -1,7 +1,7 @@
 """Tools for plans: plan, explain, why_not, compare, simulate."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Never
 
 from pydantic import Field
@@ -18,10 +18,11 @@ from strategist.contract.comparison import Comparison
 from strategist.contract.explanation import Decision, Explanation
 from strategist.contract.knobs import KnobValue
 from strategist.contract.setting_parser import parse_fix, setting_name
+from strategist.frozen import frozen
 from strategist.units import GIB
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class PlanAnswer:
     """``verdict`` says in words whether it fits; the counts are of candidates. Items: proofs where they were asked for, plans by
     rank, alternatives, parts of the best plan, what was assumed, the best plan's reasons, and what cards dropped."""
@@ -36,7 +37,7 @@ class PlanAnswer:
     not_as_shipped: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ShownProof:
     """Verdict of a simulation on a plan's memory: fits, too large or open, and the reason if it is open."""
 
@@ -47,7 +48,7 @@ class ShownProof:
     peak_memory_gib: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ShownAlternative:
     """An alternative: the arguments to change, and the best plan after the change."""
 
@@ -64,7 +65,7 @@ class ShownAlternative:
     host_memory_gib_per_node: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Training:
     """Duration and price of training on the requested tokens with the best plan; null if unknown."""
 
@@ -75,7 +76,7 @@ class Training:
     productive_ratio: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CardRemark:
     """A remark on a plan: a card's reason, candidates that a card dropped, or an assumption, which has no card."""
 
@@ -86,7 +87,7 @@ class CardRemark:
     candidates: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ExplainAnswer:
     """Items: each setting with the cards that asked for it; without a card, cost decided."""
 
@@ -94,7 +95,7 @@ class ExplainAnswer:
     not_as_shipped: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ShownDecision:
     """``otherwise`` has, by other value, the obstacle."""
 
@@ -105,7 +106,7 @@ class ShownDecision:
     changes_convergence: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class WhyNotAnswer:
     """``obstacle``: illegal, forbidden, too large, host too small, slower, equally fast or faster. ``instead`` is the plan that it
     would be."""
@@ -119,7 +120,7 @@ class WhyNotAnswer:
     instead: ShownPlan | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SimulateAnswer:
     """``verdict``: fits, too large or open. Items: each rank. ``predicted_gib`` is what the cost model says of the same."""
 
@@ -130,7 +131,7 @@ class SimulateAnswer:
     predicted_gib: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SimulatedRank:
     """Peak memory of one simulated rank by part, and its traffic in a step by axis and collective.
 
@@ -147,7 +148,7 @@ class SimulatedRank:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CompareAnswer:
     """Two plans. Items: what differs between them."""
 
@@ -155,7 +156,7 @@ class CompareAnswer:
     second: ShownPlan
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ShownDifference:
     """A difference; ``kind``: situation, setting, figure, memory, time or card. Null: it plays no part in that plan. Figures are in
     the unit that their name has, memory in GiB, time in seconds."""

@@ -1,9 +1,9 @@
 """Problems: errors of a tool call with a stable code and the next step."""
 
 import re
-from dataclasses import dataclass
 
 from strategist.errors import FileError, InputError, StrategistError
+from strategist.frozen import frozen
 
 PROBLEM_CODES = {
     "invalid_arguments": "The arguments are not what the tool's schema says; nothing was done.",
@@ -29,7 +29,7 @@ _TOOLS = {"plan": "make one with plan and save_plan", "run": "make one with star
 """By command that an error names, the tools that an agent calls instead."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Problem:
     """``code`` is one of CODES; ``next`` says what to do, in one sentence."""
 

@@ -2,20 +2,21 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from strategist import api
 from strategist.agent.problem import PROBLEM_CODES
 from strategist.agent.session import AgentSession
 from strategist.contract import codec
+from strategist.frozen import frozen
 
 JSON, YAML = "application/json", "application/yaml"
 READ = "resources/read"
 Reader = Callable[[AgentSession, str], object]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Resource:
     """A document at an address; an address with ``{name}`` is a template for many.
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from signal import SIGKILL
@@ -23,6 +22,7 @@ from strategist.agent.schema import Arguments, number, text
 from strategist.agent.tool import Tool, tool
 from strategist.agent.trials import TRIAL, TUNING, Prepared, ShownTrial, TrialArguments, TuningArguments
 from strategist.contract import codec
+from strategist.frozen import frozen
 
 GRACE_SECONDS = 30
 """Time for a trial or tuning to end and release its claim before it is killed."""
@@ -30,7 +30,7 @@ GRACE_SECONDS = 30
 PROGRESS_SECONDS = 2.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class GrantedAnswer:
     """A started trial or tuning, and the rest of the grant."""
 
@@ -43,7 +43,7 @@ class GrantedAnswer:
     minutes_left: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StatusAnswer:
     """The rest of the grant, and the running trial or tuning. Items: the jobs, or one job with its trials."""
 

@@ -3,7 +3,6 @@
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from strategist.agent.problem import RefusedError
@@ -12,13 +11,14 @@ from strategist.contract import codec
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import StrategistError
+from strategist.frozen import frozen
 
 MAX_PLANS = 512
 PLANS_FOLDER = "plans"
 _ID = re.compile(r"[0-9a-f]{4,64}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class KeptPlan:
     """A plan made in a workspace, and its request; None for a plan from a file."""
 
@@ -26,7 +26,7 @@ class KeptPlan:
     request: Request | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class AgentSession:
     """State that a call works with.
 

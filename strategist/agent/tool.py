@@ -2,7 +2,6 @@
 
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,9 +14,10 @@ from strategist.agent.schema import Arguments, Schema, argument_schema
 from strategist.contract import codec
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.schema import type_schema
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Tool:
     """A function that agents can call.
 
@@ -113,7 +113,7 @@ def _page(head: Any, item: Any, types: dict[str, Schema]) -> Schema:
     return {**about, "properties": {**about["properties"], **more}, "required": [*about["required"], "items"]}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Finding:
     """One finding on a file, a card or the machine. ``file`` is empty where the answer names the file, or a card was given as text;
     the codes of cards have pages in the reference.

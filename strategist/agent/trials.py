@@ -1,7 +1,7 @@
 """Trials and tunings: prepared and reported by a worker, started by the server under a grant."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Never
 
@@ -22,6 +22,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.schema import type_schema
 from strategist.contract.study import Study, StudyTrial
 from strategist.errors import FileError
+from strategist.frozen import frozen
 from strategist.report.setting_text import change_words
 from strategist.units import GIB
 
@@ -82,7 +83,7 @@ class JobArguments(Arguments):
     folder: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Prepared:
     """A job that can be started: arguments of ``strategist``, the folder, and the number of trials that ran in it before."""
 
@@ -91,14 +92,14 @@ class Prepared:
     attempts: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TrialCount:
     """``attempts``: how often a trial was run in the folder."""
 
     attempts: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ShownTrial:
     """A trial: what was measured beside what was predicted; unknown is null."""
 

@@ -1,13 +1,14 @@
 """Change: one change of a request."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from strategist.contract.plan import Plan
+from strategist.frozen import frozen
 from strategist.profiles.situation import Situation
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Change:
     """One change of a request.
 

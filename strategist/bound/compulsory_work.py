@@ -1,11 +1,10 @@
 """Compulsory work of a step on the mean device: FLOPs and bytes that no implementation of a candidate can avoid."""
 
-from dataclasses import dataclass
-
 from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
+from strategist.frozen import frozen
 
 ATTENTION_BACKWARD = {"flash": 2.5, "unfused": 2.0}
 """FLOPs of attention's backward pass over its forward pass; flash attention recomputes the scores (arXiv 2307.08691, 4.1)."""
@@ -17,7 +16,7 @@ MAX_CACHE_BYTES = 256 * 2**20
 """Largest last-level cache of a shipped device (MI300X): weights that fit are not read from memory again."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class BoundInputs:
     """All inputs of a bound, with derived sizes that several resources use."""
 

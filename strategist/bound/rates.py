@@ -1,13 +1,12 @@
 """Rates of a cluster's resources: peaks by data sheets and line rates, and the same with measured bus bandwidths."""
 
-from dataclasses import dataclass
-
 from strategist.contract.cluster import Cluster, Link
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Rates:
     """Highest rate of each resource: FLOP/s and bytes/s per device; links in bytes/s per direction and device.
 

@@ -1,6 +1,5 @@
 """Compulsory traffic of a step: bytes through the links of the mean device, with NCCL's best algorithm for the fabric."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
@@ -10,9 +9,10 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.layout import Layout
 from strategist.contract.model import MoEShape
 from strategist.contract.pipeline_stages import rank_of_stage
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Traffic:
     """Bytes through a device's links in one direction: inside the node, and through its share of the node's network ports."""
 
@@ -27,7 +27,7 @@ class Traffic:
         return Traffic(intra=self.intra * count, inter=self.inter * count)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Group:
     """A process group: number of ranks, and how many of them (``members``) share a node."""
 

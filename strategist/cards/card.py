@@ -10,6 +10,7 @@ from typing import Any
 from strategist.contract.knobs import KnobValue
 from strategist.expr.check import Expression
 from strategist.files.yaml_file import Document
+from strategist.frozen import frozen
 
 
 class Status(StrEnum):
@@ -60,7 +61,7 @@ class Text:
         return str(self) if language == ENGLISH else self.zh or self.en
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Condition:
     """Precondition of a card. Without ``when`` it is advice to readers and always holds."""
 
@@ -68,7 +69,7 @@ class Condition:
     text: Text = Text()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ControlPoint:
     """A setting that the card is about; ``path`` is its full name, empty for free text."""
 
@@ -79,7 +80,7 @@ class ControlPoint:
     effect: Text = Text()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Observable:
     """A quantity to watch; ``metric`` is its vocabulary name, empty for free text."""
 
@@ -87,7 +88,7 @@ class Observable:
     metric: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Setting:
     """A setting by full name and its values; with ``change``, the value is computed from this expression instead."""
 
@@ -96,7 +97,7 @@ class Setting:
     change: Expression | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Effect:
     """Effect of a policy; without settings, on all candidates for which the policy's ``when`` holds (``forbid: candidate``)."""
 
@@ -113,7 +114,7 @@ class Effect:
         return all(setting.path in names and not setting.change for setting in self.settings)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Policy:
     """A rule: while ``when`` holds (always, if None), its effects apply; ``because`` is the reason.
 
@@ -127,7 +128,7 @@ class Policy:
     because: Text = Text()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Risk:
     """A possible failure while ``when`` holds, and settings to fall back to."""
 
@@ -137,7 +138,7 @@ class Risk:
     fallback: tuple[Setting, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SourceRef:
     """Source of the knowledge: a torch symbol (and its parameter), a URL, or a text.
 
@@ -151,7 +152,7 @@ class SourceRef:
     note: Text = Text()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Example:
     """Example of a card: a whole script for ``ranks`` processes on CPU. Without ``run`` it is a text for readers.
 
@@ -165,7 +166,7 @@ class Example:
     text: Text = Text()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Claim:
     """A recorded finding for or against the card, with its source."""
 
@@ -173,7 +174,7 @@ class Claim:
     source: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Interaction:
     """Another card that affects this one, and how."""
 
@@ -181,7 +182,7 @@ class Interaction:
     text: Text = Text()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Case:
     """Test case of a card, evaluated by rules alone: facts, a candidate, and one of three expected results.
 
@@ -195,7 +196,7 @@ class Case:
     proposes: dict[str, KnobValue] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Card:
     """One card. ``document`` is its source file, for positions and identity."""
 

@@ -1,11 +1,12 @@
 """DecisionFlow: the order in which engineers decide the settings of a plan; explanations follow it."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from strategist.cards.card import Text
 from strategist.expr.check import Expression
 from strategist.expr.evaluate import Facts, scalar
 from strategist.files.yaml_file import Document
+from strategist.frozen import frozen
 
 FLOW_ROOT = "DecisionFlow"
 FLOW_FIELDS = ("id", "title", "intent", "steps")
@@ -13,7 +14,7 @@ STEP_FIELDS = ("id", "title", "decides", "when", "rule", "because")
 RULE_FIELDS = ("text", "cards")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Step:
     """One step: the settings that it decides, by full name, and the ids of the cards that it uses.
 
@@ -29,7 +30,7 @@ class Step:
     because: Text
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Flow:
     """Steps in order; each setting is in at most one step. ``document`` is the source file."""
 

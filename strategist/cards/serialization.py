@@ -47,23 +47,23 @@ def serialized(value: Any) -> Any:
 
 def deserialized(data: Any, canonical: str, document: Document) -> Card | Flow:
     """Card or flow from stored data, with its source document and, for a card, its canonical content."""
-    item: Card | Flow = _deserialized(data)
+    item: Card | Flow = _DESERIALIZERS[data[0]](data)
     item.__dict__[_DOCUMENT] = document
     if isinstance(item, Card):
         item.__dict__["canonical"] = canonical
     return item
 
 
-def _deserialized(data: Any) -> Any:
-    return _DESERIALIZERS[data[0]](data) if type(data) is list else data
+def _parts(data: list[Any]) -> list[Any]:
+    return [_DESERIALIZERS[part[0]](part) if type(part) is list else part for part in data[1:]]
 
 
 def _deserializer(kind: type) -> Callable[[list[Any]], Any]:
     """Constructor of values of a kind. It skips validation, because the values were validated when they were read."""
     if kind is dict:
-        return lambda data: dict(zip(map(_deserialized, data[1::2]), map(_deserialized, data[2::2]), strict=True))
+        return lambda data: dict(zip((parts := _parts(data))[::2], parts[1::2], strict=True))
     if kind in _COLLECTIONS:
-        return lambda data: kind(map(_deserialized, data[1:]))
+        return lambda data: kind(_parts(data))
     if kind in _ENUMS:
         return lambda data: kind(data[1])
     field_defaults = {item.name: item.default for item in fields(kind) if item.name != _DOCUMENT}
@@ -76,7 +76,7 @@ def _instance(kind: type, names: tuple[str, ...], defaults: Mapping[str, Any]) -
     def deserialize(data: list[Any]) -> Any:
         value: Any = object.__new__(kind)
         value.__dict__.update(defaults)
-        value.__dict__.update(zip(names, map(_deserialized, data[1:]), strict=False))
+        value.__dict__.update(zip(names, _parts(data), strict=False))
         return value
 
     return deserialize

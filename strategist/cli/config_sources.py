@@ -8,13 +8,13 @@ import argparse
 import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from strategist.cli.parser import Parser, path_kind, typed_options
 from strategist.errors import InputError
 from strategist.files import yaml_file
+from strategist.frozen import frozen
 
 REQUEST = (
     "model", "gpus", "seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision", "host_memory", "fix",
@@ -50,7 +50,7 @@ OTHER_VARIABLES = (FILE_VARIABLE, "STRATEGIST_MCP_TOKEN", "STRATEGIST_PARENT", "
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class OptionDefault:
     """A default value: the option as it would be typed, its source, and the sources that it overrides."""
 
@@ -64,7 +64,7 @@ class OptionDefault:
         return self.words[0].partition("=")[0]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Environment:
     """Environment variables: ``STRATEGIST_GPUS``, or ``STRATEGIST_TUNE_TRIALS`` for one command; several values are written as
     in a shell.
@@ -79,7 +79,7 @@ class Environment:
         return next(((self.variables[key], key) for key in names if key in self.variables), None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class File:
     """A YAML file: shared options by name, others under the name of their command."""
 

@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from strategist import api
 from strategist.cli import render
@@ -13,11 +12,12 @@ from strategist.contract.request import Request
 from strategist.contract.workload import TRAIN_MODES, Workload
 from strategist.errors import InputError, StrategistError
 from strategist.files import outputs
+from strategist.frozen import frozen
 
 HEADER = "# A request: strategist plan --request {name}; all keys are the options of strategist plan, with _ for -.\n"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Question:
     """A question, the default for an empty line, and the check of the answer; it is repeated until the answer is valid."""
 

@@ -2,17 +2,17 @@
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strategist.cli import render
 from strategist.cli.parser import Parser
+from strategist.frozen import frozen
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Kind:
     """A kind of entries.
 

@@ -1,6 +1,6 @@
 """Answer: the planner's response to a request; it always contains a plan or alternatives."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.codec import added
@@ -9,12 +9,13 @@ from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.simulation import Proof
+from strategist.frozen import frozen
 
 SECTION_NAMES = ("plans", "settings", "predicted", "memory", "time", "cards", "alternatives", "candidates", "assumed", "backends")
 """Names of the sections of a full answer; each can be requested by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Alternative:
     """One alternative: a change of the request, its cost, and the best plan after the change.
 
@@ -28,7 +29,7 @@ class Alternative:
     changes_convergence: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Dropped:
     """Number of candidates that were first dropped by this policy of a card."""
 
@@ -38,7 +39,7 @@ class Dropped:
     candidates: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Training:
     """Predicted steps, seconds, US dollars and joules (None: unknown) to train the requested number of tokens with one plan.
 
@@ -54,7 +55,7 @@ class Training:
     productive_ratio: float = added(1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class BackendPlan:
     """The best plan that a back end can run for a request. ``plan`` is None where it can run none; ``why`` is then the reason."""
 
@@ -63,7 +64,7 @@ class BackendPlan:
     why: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@frozen
 class Answer(Displayed):
     """Ranked plans, best first, and alternatives.
 

@@ -1,9 +1,11 @@
 """Bound: lower bound of a step's time, by resource."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
+
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ResourceSeconds:
     """Seconds that a step's compulsory work keeps each resource busy.
 
@@ -23,7 +25,7 @@ class ResourceSeconds:
         return max(self.compute, self.memory, self.intra_node, self.inter_node, self.host_link)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Bound:
     """Lower bound of a step in seconds: at peaks and line rates, and with links at their measured bus bandwidths."""
 

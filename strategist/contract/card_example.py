@@ -1,10 +1,11 @@
 """Example scripts of cards, and the results of running them."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from strategist.frozen import frozen
 
-@dataclass(frozen=True, kw_only=True)
+
+@frozen
 class Script:
     """A whole program for ``ranks`` processes on CPU. ``refused`` is text of the error that it must end with; empty where it must
     succeed.
@@ -15,7 +16,7 @@ class Script:
     refused: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Scripts:
     """Scripts to run one after the other, each with the same timeout."""
 
@@ -30,7 +31,7 @@ class ScriptOutcome(StrEnum):
     TIMED_OUT = "timed_out"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ScriptResult:
     """Result of one script. ``message`` and ``line`` of the script give reason and place of a failure."""
 
@@ -45,7 +46,7 @@ class ScriptResult:
         return self.outcome in (ScriptOutcome.PASSED, ScriptOutcome.REFUSED)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Failure:
     """A failed test case or example of a card, by number from 1; ``line`` of the file, ``script_line`` of the script."""
 
@@ -56,7 +57,7 @@ class Failure:
     script_line: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CardTest:
     """Test results of one card: number of cases, of examples, of examples that were refused as expected, and the failures."""
 

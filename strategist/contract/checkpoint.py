@@ -5,7 +5,7 @@ disk. The ranks' protocol is in ``strategist_runtime.training.checkpoint_protoco
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from strategist.contract import codec
@@ -13,6 +13,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 from strategist.errors import FileError, InputError
+from strategist.frozen import frozen
 
 DEFAULTS = TrialSettings()
 SESSION_SETTINGS = (
@@ -29,7 +30,7 @@ STOP_FILE = "stop"
 _NAME = re.compile(r"step-([0-9]{8,})")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Training:
     """Metadata of a checkpoint: after ``step`` steps and ``samples`` sequences, under these settings.
 

@@ -1,12 +1,13 @@
 """Cluster: nodes, devices and links, with every figure that a price depends on."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from math import log
 
 from strategist.contract.codec import added, shared
 from strategist.contract.name_rules import check_id, check_name
 from strategist.errors import InputError, not_among
+from strategist.frozen import frozen
 
 DEVICE_SECONDS_BETWEEN_FAILURES = 16_384 * 54 * 86_400 / 419
 """Mean seconds between failures per device.
@@ -31,7 +32,7 @@ IN_SWITCH_GAIN = 2.0
 """Bus bandwidth counts the data of an all-reduce twice (nccl-tests, PERFORMANCE.md); switches that reduce move them once."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Curve:
     """Efficiency by size: points ``(size, share of the peak)`` with rising sizes; linear in log size between points, else constant.
 
@@ -59,7 +60,7 @@ class Curve:
         return self.points[-1][1]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Efficiency:
     """Efficiency of one dtype: of matmuls by FLOPs of the matmul, of attention by sequence length in tokens."""
 
@@ -67,7 +68,7 @@ class Efficiency:
     attention: Curve
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Device:
     """One accelerator, or one CPU rank. Peaks are dense (without sparsity) in FLOP/s; bandwidths are in bytes/s.
 
@@ -125,7 +126,7 @@ class Device:
         return self.peak_flops.get(dtype, self.peak_flops["fp32"])
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Link:
     """A link as one rank sees it: achievable bus bandwidth of a collective (as nccl-tests defines it) and latency per hop.
 
@@ -161,7 +162,7 @@ class Link:
             raise InputError(f"link {self.name}: bytes_per_second {self.bytes_per_second:g}", law, "correct one of them")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class NodeGroup:
     """Equal nodes within a heterogeneous cluster.
 
@@ -191,7 +192,7 @@ class NodeGroup:
 
 
 @shared
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Cluster:
     """``nodes`` nodes with ``gpus_per_node`` devices each. ``host_memory_bytes`` is per node; None where unknown.
 

@@ -1,11 +1,10 @@
 """Comparison: two plans side by side, with all differences."""
 
-from dataclasses import dataclass
-
 from strategist.contract.knobs import KnobValue
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Difference:
     """A setting, by full name, or a part of the situation that differs; a value is None where it has no effect in that plan."""
 
@@ -14,7 +13,7 @@ class Difference:
     second: KnobValue | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Figure:
     """A predicted figure of both plans, by its name in the estimate, with the estimate's unit; None where unknown."""
 
@@ -28,7 +27,7 @@ class Figure:
         return self.second / self.first if self.first and self.second is not None else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Comparison:
     """Two plans by id, and their differences.
 

@@ -1,9 +1,9 @@
 """Configuration: default option values and the source of each."""
 
-from dataclasses import dataclass
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ConfiguredOption:
     """A default option value: ``words`` as typed, its ``source``, the sources that it overrides (``before``), and commands that use
     it.
@@ -15,7 +15,7 @@ class ConfiguredOption:
     commands: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Configuration:
     """Default option values and their sources.
 

@@ -1,15 +1,15 @@
 """Training data: a file or folder of samples, and its weight in a mixture."""
 
 import shlex
-from dataclasses import dataclass
 
 from strategist.errors import InputError
+from strategist.frozen import frozen
 
 EXAMPLES_SUFFIX = ".jsonl"
 """Files with this suffix hold one example per line: text, prompt and response, or messages."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class DataSource:
     """A file of tokens (``.bin``, ``.npy``), a folder written by ``datasets.save_to_disk``, or a file of examples (``.jsonl``).
 

@@ -1,7 +1,9 @@
 """A finding, as a value: what was found, where, how serious, and what to do."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from strategist.frozen import frozen
 
 
 class Level(StrEnum):
@@ -10,7 +12,7 @@ class Level(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Fix:
     """A safe correction: the characters from ``start`` up to ``end`` of a file, counted from 0, become ``replacement``."""
 
@@ -20,7 +22,7 @@ class Fix:
     replacement: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Diagnostic:
     """One finding. ``code`` is stable; ``path`` is a file; ``line`` and ``column`` count from 1; ``fix`` is None where no fix is
     safe.

@@ -1,10 +1,11 @@
 """Estimate: predicted memory, time and throughput of a candidate, by part."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import StrEnum
 
 from strategist.contract.bound import Bound
 from strategist.contract.codec import added
+from strategist.frozen import frozen
 
 DEFAULT_CONFIDENCE = 0.9
 """Default confidence: a plan fits from this probability on, does not fit up to one minus it, and is tight between the two."""
@@ -26,7 +27,7 @@ class Fit(StrEnum):
         return Fit.TOO_LARGE if probability <= 1 - confidence else Fit.TIGHT
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MemoryParts:
     """Bytes on the fullest device at the peak of a step, by part.
 
@@ -65,7 +66,7 @@ class MemoryParts:
         return self.total - self.allocator
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TimeParts:
     """Seconds that each part adds to a step; of communication only the *exposed* time."""
 
@@ -92,7 +93,7 @@ class TimeParts:
         return self.tp_communication + self.cp_communication + self.ep_communication + self.dp_communication + self.pp_communication
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Estimate:
     """Predicted memory, time and throughput of one candidate.
 

@@ -1,11 +1,10 @@
 """Evidence: measured trials that support or contradict the policies of cards."""
 
-from dataclasses import dataclass
-
 from strategist.contract.knobs import KnobValue
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Pair:
     """Two trials that test a policy: ``followed`` complies with it, ``ignored`` does not.
 
@@ -23,7 +22,7 @@ class Pair:
     differs: dict[str, tuple[KnobValue | None, KnobValue | None]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class PolicyEvidence:
     """Evidence for one policy.
 
@@ -52,7 +51,7 @@ class PolicyEvidence:
         return self.confirmed + self.contradicted > 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TrialEvidence:
     """Evidence for policies; ``trials`` is the number of trials by file or study."""
 

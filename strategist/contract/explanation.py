@@ -1,10 +1,11 @@
 """Explanation: what decided each setting of a plan, and the reasons against its other values."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan, Reason
+from strategist.frozen import frozen
 
 EQUAL_MARGIN = 0.005
 """Difference of steps, as a share, below which two plans count as equally fast."""
@@ -22,7 +23,7 @@ class Obstacle(StrEnum):
     FASTER = "faster"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Nearest:
     """The best plan of a request; where no plan fits, the allowed plan that is nearest to fitting.
 
@@ -37,7 +38,7 @@ class Nearest:
     because: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class WhyNot:
     """Another value of a setting: the reason against it, in words with numbers, and the plan with it (None where it is not legal).
 
@@ -55,7 +56,7 @@ class WhyNot:
     facts: dict[str, float | KnobValue | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Decision:
     """One setting: its value, the policies that chose it (none: the cost model, or a near tie of whole plans), and reasons against
     its other values.
@@ -72,7 +73,7 @@ class Decision:
     changes_convergence: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ExplainedStep:
     """One step of the flow that orders the decisions: its cards, its rule, and the reason for its place in the order."""
 
@@ -83,7 +84,7 @@ class ExplainedStep:
     because: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Advice:
     """Advice of a card without machine-readable conditions, about settings of the plan; it changes nothing."""
 
@@ -93,7 +94,7 @@ class Advice:
     texts: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Explanation:
     """All decisions of a plan, and reasons that are not about a single setting (``others``).
 

@@ -1,6 +1,5 @@
 """Goals: what a study minimises (one or several objectives), and constraints on measurements."""
 
-from dataclasses import dataclass
 from math import inf
 
 from strategist.contract.cluster import Cluster
@@ -8,12 +7,13 @@ from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
 from strategist.contract.request import OBJECTIVES
 from strategist.errors import InputError, not_among
+from strategist.frozen import frozen
 
 MILLION = 1e6
 """Number of tokens that cost and energy refer to."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Goals:
     """``objectives`` are minimised; the first is the request's. With several, a study searches the Pareto front.
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 
 from strategist.contract import codec
@@ -12,6 +12,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.options import KnobValue as KnobValue, Options, acts
 from strategist.contract.sac_policy import SAVED_OPERATIONS
 from strategist.contract.workload import Workload
+from strategist.frozen import frozen
 
 CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "reshard_after_forward": (True, False, "subgroup"),
@@ -72,7 +73,7 @@ def show_value(value: KnobValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Knobs:
     """Settings besides the layout that change the price.
 
@@ -249,7 +250,7 @@ class Knobs:
 KNOB_NAMES = tuple(item.name for item in fields(Knobs))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Candidate:
     """One complete configuration: layout, knobs and options."""
 

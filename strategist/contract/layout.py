@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
+from strategist.frozen import frozen
 
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """Axes of the mesh in the default order, slowest links first."""
@@ -17,7 +17,7 @@ OBSERVED_AXES = (*AXES, "ep")
 """Axes whose communication a trial measures separately."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Layout:
     """Degrees of pipeline, replicated data, sharded data, context, tensor and expert parallelism; all but ep and etp span the mesh.
 

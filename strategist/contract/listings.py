@@ -1,11 +1,10 @@
 """Rows of the tables that list commands print."""
 
-from dataclasses import dataclass
-
 from strategist.contract.codec import added
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ListedCard:
     """A card or a flow as one row; flows have no module and no status. ``kind`` is card, advice or flow."""
 
@@ -17,7 +16,7 @@ class ListedCard:
     file: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LintPage:
     """Documentation of one code of the linter, with a ``bad`` and a ``good`` example."""
 
@@ -31,7 +30,7 @@ class LintPage:
     good: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ListedProgram:
     """A program (external trainer): settings that it supports, variables that it needs, and its ``command`` for a plan (empty: no
     plan).

@@ -1,12 +1,12 @@
 """Loss: memory of a framework's cross entropy of a micro-batch."""
 
-from dataclasses import dataclass
+from strategist.frozen import frozen
 
 IGNORED = -100
 """Target of a token that does not count in the loss (``ignore_index`` of torch's cross entropy)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Loss:
     """Properties of a loss that determine its memory and time.
 

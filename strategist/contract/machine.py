@@ -1,6 +1,8 @@
 """Machine: measurements of the local machine, as its ranks recorded them."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from strategist.frozen import frozen
 
 BUS_FACTORS = {
     "all_reduce": (2, -2), "reduce_scatter": (1, -1), "all_gather": (1, -1), "all_to_all": (1, -1),
@@ -13,7 +15,7 @@ LAYER_KERNELS = 175
 """Kernels of an eager decoder layer, forward and backward, as the cost model counts them (``cost.work``)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MatmulSample:
     """One timed matmul [rows, inner] x [inner, columns], including the allocation of its output."""
 
@@ -33,7 +35,7 @@ class MatmulSample:
         return self.flops / self.seconds
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class AttentionSample:
     """Timed causal attention over sequences of ``seq_len`` tokens, forward and backward together."""
 
@@ -50,7 +52,7 @@ class AttentionSample:
         return 3.5 * 2.0 * self.batch * self.heads * self.seq_len**2 * self.head_size
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CollectiveSample:
     """One timed collective of ``ranks`` ranks, with all groups of that size at once.
 
@@ -68,7 +70,7 @@ class CollectiveSample:
         return self.message_bytes / self.seconds * (whole + share / self.ranks)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MachineRecord:
     """Measurements of all ranks at once, so that shared resources count as shared.
 

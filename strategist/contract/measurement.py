@@ -1,6 +1,6 @@
 """Measurement: outcome and figures of one trial."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from strategist.contract.codec import added
@@ -9,6 +9,7 @@ from strategist.contract.outcome import EVIDENCE_OUTCOMES as EVIDENCE_OUTCOMES, 
 from strategist.contract.rank_observation import Moment, Traffic
 from strategist.contract.workload import Workload
 from strategist.errors import InputError, not_among
+from strategist.frozen import frozen
 
 
 class Kind(StrEnum):
@@ -18,7 +19,7 @@ class Kind(StrEnum):
     PUBLISHED = "published"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Evidence:
     """Evidence for the outcome: rank and phase where it happened, a message, and the last lines of that rank's log."""
 
@@ -42,7 +43,7 @@ GLOO_NOTE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Measurement:
     """Result of one trial; figures are None or empty where they were not measured.
 
@@ -105,7 +106,7 @@ class Measurement:
     least_step_seconds: float | None = added(None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ProfiledStep:
     """Figures of a rank's profiled step, which is a step of its own, because profiling slows it; None where not measured.
 
@@ -125,7 +126,7 @@ class ProfiledStep:
     peak_moment: Moment | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RankRecord(ProfiledStep):
     """Record that one rank of a trial writes before it ends; the parent process derives the trial's outcome from all ranks.
 
@@ -161,7 +162,7 @@ WSD_DECAY_SHARE = 0.1
 """Default share of a training's steps in which the schedule wsd decays the learning rate (arXiv 2404.06395, section 4)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TrialSettings:
     """Settings of a run of a plan: a trial of ``steps`` measured steps after ``warmup_steps``, or a training of ``total_steps``.
 
@@ -342,7 +343,7 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Course:
     """Steps of a session by what is done in them.
 

@@ -1,8 +1,7 @@
 """Memory traits: how a framework uses device memory, where frameworks differ."""
 
-from dataclasses import dataclass
-
 from strategist.errors import not_among
+from strategist.frozen import frozen
 
 PARAMETERS = ("shards", "copies")
 SPLITS = ("even", "parameters")
@@ -11,7 +10,7 @@ ROOTS = ("both", "head", "neither")
 GRADIENTS_ON_HOST = ("all", "optimizer", "never")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MemoryTraits:
     """Properties of a framework that determine the memory of its tensors.
 

@@ -1,19 +1,19 @@
 """ModelShape: the shape of a decoder-only transformer, and its exact parameter counts."""
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 
 from strategist.contract.codec import added, shared
 from strategist.contract.name_rules import check_name
 from strategist.errors import InputError
+from strategist.frozen import frozen
 
 ROUTER_SCORES = ("softmax", "sigmoid")
 ACTIVATION_PARAMETERS = {"xielu": 2}
 """Trained parameters of a feed-forward's activation function, by its name (xIELU: arXiv 2411.13010)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MoEShape:
     """Mixture-of-experts feed-forward: ``experts`` routed experts, of which each token uses ``experts_per_token``.
 
@@ -57,7 +57,7 @@ class MoEShape:
             raise InputError(groups, law, "correct the shape")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MLAShape:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): ranks and head sizes, in elements.
 
@@ -71,7 +71,7 @@ class MLAShape:
     value_head_size: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RopeScaling:
     """Scaling of rotary frequencies: a model pretrained with ``original_positions`` positions, extended by ``factor``.
 
@@ -98,7 +98,7 @@ class RopeScaling:
 
 
 @shared
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ModelShape:
     """Shape of a decoder-only transformer. Sizes are in elements; ``ffn_matrices`` is 3 for gated feed-forwards (SwiGLU), else 2.
 
@@ -291,7 +291,7 @@ class ModelShape:
         return self._total(self.moe.experts_per_token if self.moe else 0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class NamedModel:
     """A resolved model name: the shape, a note on assumptions, and bytes of model state by training mode."""
 

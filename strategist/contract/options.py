@@ -1,9 +1,10 @@
 """Options: settings that the cost model does not distinguish; cards resolve them for each plan."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from strategist.contract.layout import Layout
+from strategist.frozen import frozen
 
 KnobValue = bool | int | str
 
@@ -37,7 +38,7 @@ CONVERGENCE_OPTIONS: dict[str, KnobValue] = {"expert_balance": "auxiliary_loss"}
 """Options that can change the result of training, with the value that doesn't."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Options:
     """Settings without an effect on the price. The cards' policies resolve them one by one, in the order given here.
 

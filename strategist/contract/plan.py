@@ -1,7 +1,7 @@
 """Plan: one candidate with its estimate, its reasons and its identity; complete, so that no hidden state affects a run."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster
@@ -16,10 +16,11 @@ from strategist.contract.pipeline_stages import even_layers
 from strategist.contract.request import Request
 from strategist.contract.settings import AXIS_ORDER
 from strategist.contract.workload import Workload
+from strategist.frozen import frozen
 
 
 @shared
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Reason:
     """Reason for a setting: card, policy, effect and text."""
 
@@ -30,7 +31,7 @@ class Reason:
 
 
 @shared
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Digests:
     """Digests of a plan's inputs: SHA-256, hexadecimal, first 16 digits."""
 
@@ -40,7 +41,7 @@ class Digests:
 
 
 @standalone
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Plan(Displayed):
     """A decision that can be run. ``id`` is a digest of its content without ``request``: equal decisions have equal ids.
 

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from strategist.frozen import frozen
+
 T = TypeVar("T")
 
 
@@ -57,7 +59,7 @@ def share_done(stages: Sequence[Stage]) -> float:
     return share
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Progress:
     """Progress of a running trial.
 

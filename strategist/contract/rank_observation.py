@@ -1,9 +1,9 @@
 """Observations of one rank in one step: the moment of its peak memory, and its collectives."""
 
-from dataclasses import dataclass
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Traffic:
     """Collectives of one kind along one mesh axis, in one step of one rank.
 
@@ -19,7 +19,7 @@ class Traffic:
     exposed_seconds: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Moment:
     """Moment in a step: the pass (forward, backward or optimizer) and the module that started last in it, empty where unknown."""
 

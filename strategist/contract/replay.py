@@ -1,6 +1,6 @@
 """Replay of published sweeps: number of trials that each search needs, alone and after the search of another sweep."""
 
-from dataclasses import dataclass
+from strategist.frozen import frozen
 
 CLOSE = 0.02
 """A trial is near the best if its step is slower by at most this share."""
@@ -21,7 +21,7 @@ SEEN_BEFORE = ("nothing", f"{TRIALS} trials", "all rows")
 """Rows of the other sweep that were observed before the search."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SearchRun:
     """One search of a sweep. It ends with the first trial near the best of the sweep.
 
@@ -41,7 +41,7 @@ class SearchRun:
         return len(self.regret)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Summary:
     """Summary of all searches of one sampler.
 
@@ -60,7 +60,7 @@ class Summary:
     median_device_hours: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ReplayedSweep:
     """One sweep: its name, its number of rows, and its number of distinct candidates."""
 
@@ -69,7 +69,7 @@ class ReplayedSweep:
     candidates: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ReplayDocument:
     """Replayed published sweeps: summaries by sampler, the sweeps, and every search."""
 
@@ -78,7 +78,7 @@ class ReplayDocument:
     searches: tuple[SearchRun, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Transfer:
     """Searches of ``sweep`` after ``before``, another sweep of the same source.
 
@@ -94,7 +94,7 @@ class Transfer:
     searches: tuple[SearchRun, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Savings:
     """Summary of all pairs of sweeps with the same ``start``, ``changed`` and ``near``.
 
@@ -111,7 +111,7 @@ class Savings:
     failed_shares: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TransferDocument:
     """Published sweeps, each searched after another one.
 

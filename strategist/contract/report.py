@@ -1,7 +1,5 @@
 """Contents of the reports of plans, studies and runs: values only, so that renderers decide nothing."""
 
-from dataclasses import dataclass
-
 from strategist.contract.answer import Alternative, Dropped
 from strategist.contract.estimate import MemoryParts
 from strategist.contract.explanation import Explanation
@@ -10,9 +8,10 @@ from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
 from strategist.contract.rank_observation import Traffic
 from strategist.contract.study import Study
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RankMemory:
     """Peak memory of a device of each of these pipeline ``ranks``, and the number of ``layers`` that it holds."""
 
@@ -21,7 +20,7 @@ class RankMemory:
     memory: MemoryParts
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Instant:
     """Memory of a device of the fullest rank at one named candidate peak of a step."""
 
@@ -29,7 +28,7 @@ class Instant:
     memory: MemoryParts
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Span:
     """Work of a pipeline rank from ``start_seconds`` to ``end_seconds``: one pass of one micro-batch over one stage.
 
@@ -45,7 +44,7 @@ class Span:
     micro_batch: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Timeline:
     """Simulated timeline of a step; of a step in several equal ``rounds``, only the last round.
 
@@ -60,7 +59,7 @@ class Timeline:
     rounds: int = 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MeshAxis:
     """A mesh axis mapped to nodes.
 
@@ -77,7 +76,7 @@ class MeshAxis:
     link_bytes_per_second: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Seen:
     """The best of ``similar_candidates`` candidates with equal mesh, recomputation and offload.
 
@@ -93,7 +92,7 @@ class Seen:
     front: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Space:
     """Number of candidates of a request and what happened to them, as in an Answer.
 
@@ -109,7 +108,7 @@ class Space:
     unseen: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class PlanReport:
     """A plan with everything that its report shows.
 
@@ -138,7 +137,7 @@ class PlanReport:
     traffic: tuple[Traffic, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Influence:
     """Importance of one setting: its share of the variance of log step seconds over all trials, corrected for chance; 0 to 1.
 
@@ -150,7 +149,7 @@ class Influence:
     means: tuple[tuple[str, float, int], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Learned:
     """Calibration of a finished tuning: median |predicted / measured - 1| of step time and peak memory, by predictor; and the
     calibration ``factors`` that changed, with old and new value.
@@ -161,7 +160,7 @@ class Learned:
     factors: tuple[tuple[str, float, float], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Spent:
     """Number of attempts with one outcome, and their device hours."""
 
@@ -170,7 +169,7 @@ class Spent:
     device_hours: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StudyReport:
     """A study with everything that its report shows.
 
@@ -186,7 +185,7 @@ class StudyReport:
     commands: tuple[tuple[str, ...], ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RunStep:
     """Figures of one step, written while the run was in progress; None where a figure is missing."""
 
@@ -196,7 +195,7 @@ class RunStep:
     memory_bytes: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RunReport:
     """A run in the folder ``run``: its plan, its measurement and its steps."""
 

@@ -1,6 +1,6 @@
 """Request: the user's input, unchanged."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 
 from strategist.contract.codec import added, shared
@@ -10,6 +10,7 @@ from strategist.contract.options import CONVERGENCE_OPTIONS
 from strategist.contract.settings import check_setting
 from strategist.contract.workload import Workload
 from strategist.errors import InputError, not_among
+from strategist.frozen import frozen
 
 OBJECTIVES = ("throughput", "memory", "cost", "energy")
 """Objectives of the ranking: tokens/s, free memory, tokens per dollar or per joule; plans for the last two may leave nodes idle."""
@@ -40,7 +41,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
 
 
 @shared
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Request:
     """The user's input to the planner.
 

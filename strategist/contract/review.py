@@ -1,18 +1,17 @@
 """Review: findings about a plan that another framework's file describes, and better plans."""
 
-from dataclasses import dataclass
-
 from strategist.contract.codec import added
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.estimate import DEFAULT_CONFIDENCE, Fit, fit_of
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
+from strategist.frozen import frozen
 
 MEMORY_CODE = "FMT-005"
 """Code of findings about insufficient memory (strategist/formats/finding_codes.py)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Change:
     """Another value of one setting: its effect in words, and ``speedup``, the factor by which steps become faster.
 
@@ -29,7 +28,7 @@ class Change:
     changes_convergence: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Review:
     """Findings about the plan that a file describes, and changes that improve it.
 

@@ -1,11 +1,10 @@
 """Scaling: one plan measured on increasing numbers of devices."""
 
-from dataclasses import dataclass
-
 from strategist.contract.measurement import Outcome
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ScalingPoint:
     """Measurement on one number of devices.
 
@@ -29,7 +28,7 @@ class ScalingPoint:
     message: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Scaling:
     """Measurements by number of devices, smallest first. ``notes`` help to interpret them.
 

@@ -1,10 +1,10 @@
 """Simulation: memory and communication of one step of single ranks of a plan, without the cluster."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from strategist.contract.estimate import MemoryParts
 from strategist.contract.rank_observation import Moment, Traffic
+from strategist.frozen import frozen
 
 MEMORY_PARTS = (
     "parameters",
@@ -19,7 +19,7 @@ MEMORY_PARTS = (
 """Parts of a simulated peak: those of ``MemoryParts`` that are tensors, and ``temporaries``, the workspace of running operators."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SimulatedRank:
     """One simulated step of one rank, after a first step that allocates the optimizer states.
 
@@ -59,7 +59,7 @@ class Verdict(StrEnum):
     OPEN = "open"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Proof:
     """Verdict of a simulation on a plan's memory, with allocated and reserved bytes of the fullest rank (None: unknown).
 
@@ -76,7 +76,7 @@ RESERVED_NOTE = "tensors fit, the allocator's blocks do not, even after it relea
 """Reason for an open verdict where the tensors fit and the reserved memory does not."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Simulation:
     """Ranks of a plan, each simulated alone.
 

@@ -1,11 +1,12 @@
 """Stack: properties of a framework's implementation that no setting states: memory per parameter, kernels, overlap."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from strategist.contract.loss import Loss
 from strategist.contract.memory_traits import TORCH_MEMORY_TRAITS, MemoryTraits
 from strategist.contract.options import Options
 from strategist.errors import not_among
+from strategist.frozen import frozen
 
 FAMILIES = ("torch", "megatron", "own")
 ATTENTION = ("flash", "unfused")
@@ -22,7 +23,7 @@ RECOMPUTES = ("all", "needed")
 ADAPTERS = ("all", "attention", "query_key_value", "query_value")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Stack:
     """Properties of a framework's implementation that no setting of a plan states.
 

@@ -1,6 +1,5 @@
 """Study: its trials, its goals and its best plan, as shown to users."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from strategist.contract.measurement import Kind, Measurement
 from strategist.contract.outcome import Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.frozen import frozen
 
 HISTORY, RESULT, BEST, CALIBRATION = "history.jsonl", "result.json", "best-plan.json", "calibration.json"
 """Files of a study's folder that users and other commands read."""
@@ -39,7 +39,7 @@ class StudyStatus(StrEnum):
     FINISHED = "finished"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TrialResult:
     """A trial: its plan with the prediction made when it was proposed, and its measurement; None before it has ended, and if it was
     lost.
@@ -56,7 +56,7 @@ class TrialResult:
         return self.measurement is not None and self.measurement.kind is Kind.SIMULATED
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StudyTrial(TrialResult):
     """A trial of a study, whether it has ended or not.
 
@@ -81,7 +81,7 @@ class StudyTrial(TrialResult):
         return self.outcome.value if self.outcome else self.state
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class WarmStartSummary:
     """Another study that this study uses as a warm start: its model, its GPUs, and the number of its trials."""
 
@@ -91,7 +91,7 @@ class WarmStartSummary:
     trials: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Study:
     """A study with all its trials.
 
@@ -137,7 +137,7 @@ class Study:
         return sum(not trial.simulated and trial.proposed_by != REPEAT for trial in self.finished)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StudySummary:
     """A row of the list of studies.
 
@@ -158,7 +158,7 @@ class StudySummary:
     problem: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ImportResult:
     """Result of an import: number of trials ``imported``, and of ``duplicates`` that the study already had."""
 

@@ -1,9 +1,9 @@
 """Topology: GPUs, CPUs, NICs and links of one node."""
 
-from dataclasses import dataclass
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Gpu:
     """One GPU. ``pcie_bytes_per_second``: rate of its slot in one direction, 0 where unknown.
 
@@ -17,7 +17,7 @@ class Gpu:
     numa: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Nic:
     """One network adapter. ``kind`` is infiniband or ethernet. ``bytes_per_second``: rate of its link in one direction, 0 where the
     link is down or the rate unknown.
@@ -29,7 +29,7 @@ class Nic:
     numa: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class NumaNode:
     """One NUMA node: its cores in the kernel's notation (``0-15,32-47``), and its memory."""
 
@@ -38,7 +38,7 @@ class NumaNode:
     memory_bytes: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Topology:
     """GPUs, network adapters and NUMA nodes of a machine, and how they are connected.
 

@@ -1,7 +1,8 @@
 """Torch symbols that cards cite, resolved against the installed torch."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from strategist.frozen import frozen
 
 
 class ReferenceOutcome(StrEnum):
@@ -13,7 +14,7 @@ class ReferenceOutcome(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Reference:
     """A cited symbol, optionally one of its parameters, and the result of the lookup.
 
@@ -29,7 +30,7 @@ class Reference:
     near: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class References:
     """Results of the lookups, in the order of the request."""
 

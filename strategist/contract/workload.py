@@ -1,9 +1,8 @@
 """Workload: batch, sequence length, precision, optimizer and training mode."""
 
-from dataclasses import dataclass
-
 from strategist.contract.codec import added, shared
 from strategist.errors import InputError, not_among
+from strategist.frozen import frozen
 
 TRAIN_MODES = ("full", "lora", "qlora")
 PRECISIONS = ("bf16", "fp16", "fp32", "bf16-true")
@@ -12,7 +11,7 @@ FLOAT8 = "is the precision of matmuls only, which --allow float8 takes"
 
 
 @shared
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Workload:
     """A step of ``global_batch`` sequences of ``seq_len`` tokens, with its precision, optimizer and training mode.
 

@@ -1,7 +1,5 @@
 """Activation memory: bytes saved for the backward pass, of one micro-batch and of all micro-batches in flight."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from strategist.contract.memory_traits import MemoryTraits
@@ -13,6 +11,7 @@ from strategist.cost.candidate_arrays import Floats, Mask, View
 from strategist.cost.layer_widths import compute_bytes, feed_forward_width, further_readers, shared_matmuls
 from strategist.cost.model_states import Stage
 from strategist.cost.stack_operations import clamps_separately
+from strategist.frozen import frozen
 
 FLOAT8_SAVED_BYTES = 4.0
 """Bytes saved per input value of an uncompiled float8 matmul: its product with the scale, in fp32. Without a compiler an 8B with
@@ -23,7 +22,7 @@ UNFUSED_SAVED_BYTES = 5.0
 """Bytes saved per attention score that is written to memory: softmax, dropout and its mask (arXiv 2205.05198, section 4.1)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LayerActivations:
     """Bytes of activations of one layer, for one micro-batch on one rank.
 
@@ -265,7 +264,7 @@ def _region_bytes(whole: Floats, stack: Stack, v: View) -> Floats:
     return whole * np.where(v.tp > 1, 3.0 if stack.memory_traits.regathers else 1.0, 0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StageActivations:
     """Bytes of activations that a device holds for one pipeline stage.
 

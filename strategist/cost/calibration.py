@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -15,6 +15,7 @@ from strategist.contract.cluster import Cluster, Device, Link
 from strategist.contract.codec import added
 from strategist.cost.candidate_arrays import Number
 from strategist.errors import InputError
+from strategist.frozen import frozen
 
 LARGE_MATMUL_FLOPS = 1e12
 """Size in FLOPs from which matmuls are unaffected by ``small``."""
@@ -23,7 +24,7 @@ SLOWEST_LAUNCH_SECONDS = 1e-5
 """Upper limit of the host time of an eager kernel, unless the device itself was measured slower: 2 to 10 us on GPU hosts."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Factors:
     """The factors of a calibration that do not act on links: single figures, or columns of several calibrations, (calibrations,
     1).
@@ -45,7 +46,7 @@ class Factors:
     micro_batch_seconds: Number = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Calibration:
     """Factors on the parts of a price; 1 means as the profiles say.
 

@@ -1,7 +1,6 @@
 """Candidate arrays: the settings of a table of candidates as NumPy arrays for formulas."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +12,7 @@ from strategist.contract.sac_policy import matmul_stride, saves_collectives
 from strategist.contract.settings import AXIS_ORDERS
 from strategist.contract.workload import Workload
 from strategist.expr.columns import Columns
+from strategist.frozen import frozen
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -31,7 +31,7 @@ def total(parts: Parts) -> Floats:
     return summed
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class View:
     """Settings of candidates as arrays, one element per candidate. ``tokens`` are those of one micro-batch on one rank."""
 

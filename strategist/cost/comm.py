@@ -1,6 +1,6 @@
 """Communication: seconds of every collective on its link, before overlap."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from strategist.cost.layer_flops import LayerWork
 from strategist.cost.model_states import Stage, StateBytes
 from strategist.cost.muon import muon_matrices
 from strategist.cost.stack_operations import gathers_heads
+from strategist.frozen import frozen
 
 BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK = 40e6, 1e6
 """Parameters that Megatron gathers and reduces in one collective: the larger of 40 million and a million for each data-parallel
@@ -23,7 +24,7 @@ POWERSGD_RANK = 4
 """Rank of PowerSGD's factors (arXiv 1905.13727 trains with 1 to 4)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Group:
     """A process group: number of ranks, bus bandwidth of all-reduces (``reduce_bytes_per_second``) and of other collectives, and
     seconds of one hop between neighbours, averaged over the ring.
@@ -98,7 +99,7 @@ def _intra_rate(ranks_per_node: Floats, intra: Link) -> Floats:
     return np.minimum(mesh_rate, intra.bytes_per_second)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Collectives:
     """Link seconds of one micro-batch on one stage: tensor, context and expert parallelism per layer; pp per transfer.
 
@@ -115,7 +116,7 @@ class Collectives:
     reduce: Floats
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StageCollectives:
     """Link seconds of a stage's other collectives.
 

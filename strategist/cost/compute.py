@@ -1,7 +1,5 @@
 """Computation: seconds of one micro-batch on one rank, by part."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from strategist.contract.stack import Stack
@@ -10,6 +8,7 @@ from strategist.cost.candidate_arrays import Floats, Number
 from strategist.cost.layer_flops import LayerWork
 from strategist.cost.model_states import StateBytes
 from strategist.cost.rates import Matmuls, Rates
+from strategist.frozen import frozen
 
 ATTENTION_BACKWARD, UNFUSED_ATTENTION_BACKWARD = 2.5, 2.0
 """FLOPs of attention's backward pass over its forward pass: flash attention computes the scores again (arXiv 2307.08691, section
@@ -17,7 +16,7 @@ ATTENTION_BACKWARD, UNFUSED_ATTENTION_BACKWARD = 2.5, 2.0
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LayerSeconds:
     """Seconds of one layer: forward pass, and backward pass with recomputation; the parts are sums over both. ``experts`` are the
     matmuls of routed experts, a part of ``matmul``.
@@ -32,7 +31,7 @@ class LayerSeconds:
     experts: Floats
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LayerCompute:
     """Work of one layer and micro-batch, before calibration.
 

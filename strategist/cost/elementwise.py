@@ -5,8 +5,6 @@ matmuls. Counted with torch 2.11 (``TorchDispatchMode`` over the forward and bac
 kernel times on one GPU (docs/decisions/2026-11-26-parts-of-a-step.md).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from strategist.contract.model import ModelShape
@@ -17,6 +15,7 @@ from strategist.cost.candidate_arrays import Floats, Mask, View
 from strategist.cost.layer_widths import compute_bytes, feed_forward_width, further_readers
 from strategist.cost.model_states import adapter_inputs, joined_adapter_widths, lora_parameters
 from strategist.cost.stack_operations import biases_by_expert, clamps_separately, gathers_heads
+from strategist.frozen import frozen
 
 FP32_BYTES = 4.0
 
@@ -74,7 +73,7 @@ on an RTX 4090 than its matmuls (pp-simulate/run.sh of arXiv 2604.27085), one pa
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class OperationTraffic:
     """Bytes per token of one operation, in the forward and in the backward pass."""
 
@@ -82,7 +81,7 @@ class OperationTraffic:
     backward: Floats | float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _LayerInputs:
     """Inputs of all operations. ``residual_extra_bytes``: extra bytes per value of activations under autocast."""
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -15,6 +15,7 @@ from strategist.cost.memory_timeline import TRANSIENT_PARTS
 from strategist.cost.observation import Observation, Table, tables
 from strategist.cost.step import first_rank_time, step
 from strategist.cost.step_inputs import StepInputs
+from strategist.frozen import frozen
 from strategist.profiles.history import Record
 from strategist.profiles.stacks import stack_of_plan
 
@@ -39,7 +40,7 @@ COMMUNICATION_WEIGHT = 0.5
 """Weight of a measured communication ratio relative to a measured step."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Factor:
     """Prior of a factor.
 
@@ -97,7 +98,7 @@ so these factors stay near 1.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Fitted:
     """A fitted calibration; its ``step_range`` is the 90 % interval of the residuals, with a margin for few observations.
 

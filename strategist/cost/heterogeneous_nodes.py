@@ -1,7 +1,7 @@
 """Prices on heterogeneous nodes: all ranks run at the speed of the slowest; a pipeline may assign it fewer layers."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import Counts, Floats, view
 from strategist.cost.price import Priced, price
 from strategist.expr.columns import Columns
+from strategist.frozen import frozen
 
 LAYER_PARTS = (
     "matmul", "attention", "memory_bound", "recompute", "launch", "tp_communication", "cp_communication", "ep_communication",
@@ -24,7 +25,7 @@ ROUNDING_TOLERANCE = 1e-9
 """Tolerance for rounding errors of a division that gives a whole number of layers."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class HeterogeneousPrices(Priced):
     """Prices on heterogeneous nodes.
 

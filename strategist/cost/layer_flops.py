@@ -1,7 +1,5 @@
 """FLOPs and bytes of one decoder layer and of the head, for one micro-batch on one rank."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from strategist.contract.loss import Loss
@@ -14,6 +12,7 @@ from strategist.cost.elementwise import elementwise_traffic
 from strategist.cost.layer_widths import compute_bytes, expert_width, feed_forward_width, shared_matmuls
 from strategist.cost.loss_memory import LossMemory, loss_chunks, loss_memory
 from strategist.cost.stack_operations import biases_by_expert
+from strategist.frozen import frozen
 
 FORWARD_KERNELS, FUSED_FORWARD_KERNELS, COMPILED_FORWARD_KERNELS = 75, 50, 12
 """Host time of a layer's forward pass, in kernel launches. Counted: transformers' Llama dispatches 42 operators that launch
@@ -67,7 +66,7 @@ COMPILED_LOSS_BYTES = 8.0
 """Bytes that a compiled loss moves for each bf16 logit: read for maximum and sum, read and written backward."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LayerWork:
     """Forward pass of one layer.
 
@@ -106,7 +105,7 @@ class LayerWork:
     expert_kernels: Floats
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class HeadWork:
     """Last projection and loss: FLOPs of the projection, bytes of elementwise traffic, and ``memory`` of the loss."""
 
@@ -115,7 +114,7 @@ class HeadWork:
     memory: LossMemory
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Work:
     """Work of one micro-batch on one rank: of a decoder layer, and of the head."""
 

@@ -1,6 +1,6 @@
 """Loss memory: bytes of the logits and of what the loss computes from them."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
@@ -11,12 +11,13 @@ from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import autocasts, residual_bytes
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.layer_widths import compute_bytes
+from strategist.frozen import frozen
 
 LOG_SOFTMAX_BYTES = 4.0
 """Bytes per logit that an eager cross entropy saves: its log-softmax in fp32."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LossMemory:
     """Bytes of the last norm, the projection and the loss, of one micro-batch on one rank.
 

@@ -1,7 +1,7 @@
 """Lower bounds of memory and time of a family of candidates, for all values of its other knobs; and of a candidate's memory."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from strategist.cost.price import CHUNK_ROWS, fitting_bytes, work_on
 from strategist.cost.step import layer_step_seconds
 from strategist.cost.step_inputs import layer_inputs
 from strategist.expr.columns import Columns
+from strategist.frozen import frozen
 
 FAMILY_KNOBS = (
     "recompute", "saved_operations", "recompute_budget_percent", "sequence_parallel", "compile", "float8", "activation_offload",
@@ -36,7 +37,7 @@ CHEAPEST_KNOBS: dict[str, KnobValue] = {
 """Values of the other knobs that minimise every part of the bounds."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LowerBounds:
     """Lower bounds, one element per family: ``memory_bytes`` by offload mode, ``room_bytes`` available on a device, seconds of a
     step.

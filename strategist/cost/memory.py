@@ -1,7 +1,5 @@
 """Device memory at the peak of a step, by part."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from strategist.cost.candidate_arrays import Floats, Parts, total
@@ -10,6 +8,7 @@ from strategist.cost.memory_timeline import TRANSIENT_PARTS, StageTimeline, inst
 from strategist.cost.model_states import Stage
 from strategist.cost.reserved_memory import cached_blocks, fragmentation
 from strategist.expr.columns import Columns
+from strategist.frozen import frozen
 
 PARTS = (
     "parameters", "unsharded_parameters", "gradients", "optimizer", "activations", "logits", "communication", "allocator", "cache",
@@ -60,7 +59,7 @@ def needed_memory(parts: Parts) -> Floats:
     return total({name: part for name, part in parts.items() if name != "cache"})
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class HeldStates:
     """Bytes of model states that stay on the device between passes of layers.
 

@@ -1,6 +1,5 @@
 """Inputs of the memory model for every pipeline stage of a table of candidates."""
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -15,9 +14,10 @@ from strategist.cost.layer_flops import Work
 from strategist.cost.layer_widths import compute_bytes
 from strategist.cost.loss_memory import LossMemory
 from strategist.cost.model_states import Stage, StateBytes, state_bytes
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StateContext:
     """Inputs of the memory of model states that all stages share; ``per``: bytes per parameter."""
 
@@ -49,7 +49,7 @@ class StateContext:
         return unsharded if self.per.frozen and self.traits.parameters == "copies" else np.zeros_like(unsharded)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MemoryContext(StateContext):
     """Inputs of the memory model that all stages share.
 
@@ -73,7 +73,7 @@ def memory_context(model: ModelShape, workload: Workload, stack: Stack, work: Wo
     return MemoryContext(model=model, workload=workload, stack=stack, per=per, layer=layer, loss=loss, v=v)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LocalParameters:
     """Numbers of parameters of a stage on one rank.
 

@@ -1,7 +1,6 @@
 """Memory of a pipeline stage at each candidate peak of a step, one function per peak; the largest is the stage's peak."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -20,12 +19,13 @@ from strategist.cost.unsharded_memory import (
     unresharded_stages,
     unsummed_gradients,
 )
+from strategist.frozen import frozen
 
 TRANSIENT_PARTS = ("unsharded_parameters", "activations", "logits", "communication")
 """Parts of memory that are allocated and freed within a step."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StageTimeline:
     """One stage during a step.
 

@@ -1,7 +1,7 @@
 """Model states: bytes per parameter, and the number of parameters of a pipeline stage."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.muon import muon_share
+from strategist.frozen import frozen
 
 OPTIMIZER_BYTES = {"adamw": 8.0, "adamw_bf16": 4.0, "adamw8bit": 2 * (1 + 4 / 256), "muon": 4.0, "sgd": 0.0}
 """Bytes of optimizer state per parameter: two moments in fp32; two in bf16; two of 8 bits with an fp32 scale per 256 values
@@ -22,7 +23,7 @@ NF4_BYTES = 0.5 + 0.127 / 8
 """Bytes per 4-bit base weight with double quantization of its constants (arXiv 2305.14314, section 3)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StateBytes:
     """Bytes per parameter. ``gathered`` is the type in which matmuls compute; ``embedding`` applies to embedding and head.
 
@@ -96,7 +97,7 @@ def adapter_inputs(model: ModelShape, adapters: str = "all") -> float:
     return attention + (model.dense_layers * dense + model.moe_layers * shared_experts) / model.layers
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class AdapterWidths:
     """Widths of a layer's linears with adapters, in elements, where queries, keys and values are one linear, and so are gate and
     first projection: inputs that tensor parallelism gathers, inputs that it splits, and outputs.
@@ -144,7 +145,7 @@ def model_state_bytes(model: ModelShape, workload: Workload) -> float:
     return stored + per.trained * model.parameters * (4.0 + per.gradient + per.optimizer)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Stage:
     """One pipeline stage: numbers of parameters before sharding, and micro-batches in flight.
 

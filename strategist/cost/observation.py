@@ -1,7 +1,7 @@
 """Observations: measured candidates with all inputs of their price."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -19,9 +19,10 @@ from strategist.cost.price import Priced, price
 from strategist.cost.step import Step, step
 from strategist.cost.step_inputs import StepInputs, concatenate, step_inputs, take
 from strategist.expr.columns import Columns, row_of, table
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Observation:
     """One measured candidate; None for what was not measured.
 
@@ -46,7 +47,7 @@ class Observation:
     alone: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Table:
     """Observations with equal price inputs except candidates and batches; ``members`` are their indices among all observations.
 

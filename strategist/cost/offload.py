@@ -1,7 +1,5 @@
 """Offload: seconds of copies between device and host, and of optimizer updates on the host."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from strategist.contract.stack import Stack
@@ -10,6 +8,7 @@ from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.model_states import StateBytes
 from strategist.cost.optimizer_update import NORM_PASSES, scaling_passes
 from strategist.cost.rates import Rates
+from strategist.frozen import frozen
 
 COUNTED_SHARE = 16 / 28
 """Ratio of counted to moved bytes of the update on hosts: their update rates count 16 bytes per parameter of AdamW's update,
@@ -20,7 +19,7 @@ ADDING_BYTES = 12.0
 """Bytes moved per parameter to add a gradient to that of earlier micro-batches: two reads and one write of 4."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class OffloadBytes:
     """Bytes over a device's host link, and bytes of the update on the hosts.
 
@@ -37,7 +36,7 @@ class OffloadBytes:
     updated: Floats
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class OffloadSeconds:
     """Seconds of offload.
 

@@ -1,7 +1,6 @@
 """Pipeline simulator: start and end of every action of a step, and the activations in memory."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from strategist.cost.candidate_arrays import Floats, Mask
 from strategist.cost.pipeline_actions import Action, Kind, Pipeline, actions
+from strategist.frozen import frozen
 
 Numbers = NDArray[np.intp]
 
@@ -23,7 +23,7 @@ MAX_GRAPHS = 16
 _ROW = {Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.BACKWARD_INPUT: BACKWARD, Kind.BACKWARD_WEIGHT: WEIGHT}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StageCosts:
     """Costs of one micro-batch on each stage: arrays of (candidates, stages), from the embedding to the head.
 
@@ -44,7 +44,7 @@ class StageCosts:
     overlaps: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Graph:
     """Dependencies of actions. An action's number is its index in an array of (3 rows, stages, micro-batches); one number more
     means none.
@@ -136,7 +136,7 @@ def _depths(orders: list[list[int]], producers: list[int], no_action: int) -> Nu
     return np.array(depths)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Timeline:
     """Start and end of actions, in seconds from the start of the step: (numbers + none, candidates); 0 for actions that do not
     run.
@@ -198,7 +198,7 @@ def _shifted_by_one(values: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class InFlight:
     """Activations in flight on each rank.
 

@@ -2,16 +2,16 @@
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from strategist.contract.pipeline_stages import even_layers
 from strategist.cost.pipeline_actions import Pipeline
+from strategist.frozen import frozen
 
 MIN_GAIN = 1e-9
 """Minimum relative gain over the even split; below it stages stay even."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Split:
     """Layers of each stage, from the embedding to the head, and seconds of a micro-batch on the slowest rank, with this split
     and with even stages.

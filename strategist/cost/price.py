@@ -1,7 +1,7 @@
 """Price: memory and time of every candidate of a table, by part; one code path for one plan and for millions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from math import log
 from statistics import NormalDist
 
@@ -23,6 +23,7 @@ from strategist.cost.model_states import distinct_stages
 from strategist.cost.step import Step, step
 from strategist.cost.step_inputs import step_inputs
 from strategist.expr.columns import Columns
+from strategist.frozen import frozen
 
 CHUNK_ROWS = 16384
 """Candidates priced at once: few enough that their columns stay in the processor's cache."""
@@ -31,7 +32,7 @@ FEW_ROWS = 1024
 """Maximum number of candidates that are all timed, whether they fit or not: selecting those that fit takes longer."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Chunk:
     """Prices of some candidates: memory of a pipeline's ``first`` and ``last`` stage, the larger of both (``memory``), host
     memory per node, and the step.
@@ -44,7 +45,7 @@ class Chunk:
     step: Step
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Priced:
     """Predictions as columns, one element per candidate.
 

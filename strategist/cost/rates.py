@@ -1,6 +1,6 @@
 """Rates that devices, hosts and matmuls reach, as columns or single figures, before and after a calibration."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, log2
 
 import numpy as np
@@ -13,9 +13,10 @@ from strategist.cost.calibration import LARGE_MATMUL_FLOPS, Factors, slowest_lau
 from strategist.cost.candidate_arrays import Floats, Number, View
 from strategist.cost.layer_flops import HeadWork, LayerWork, interpolate
 from strategist.cost.layer_widths import compute_bytes
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Matmuls:
     """Matmuls of one forward pass.
 
@@ -40,7 +41,7 @@ class Matmuls:
         return seconds
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Rates:
     """Rates that a device and its host reach; efficiencies are shares of a peak, rates are in bytes/s or FLOP/s.
 

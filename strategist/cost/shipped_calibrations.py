@@ -1,12 +1,13 @@
 """Shipped calibrations: factors fitted to published runs, by software stack."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster
 from strategist.contract.stack import NATIVE, Stack
 from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.frozen import frozen
 from strategist.paths import data_dir
 
 ANY_STACK = "any"
@@ -14,7 +15,7 @@ PUBLISHED_NATIVE = "torchtitan"
 """The stack whose published runs represent the native stack: torchtitan, which uses torch's own parallel APIs as a plan does."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class FittedTo:
     """Factors of one software stack with standard errors, the ``rows`` and ``devices`` that they were fitted to, and the
     residual ``noise``: the standard deviation of the logarithm of measured over predicted steps.
@@ -28,7 +29,7 @@ class FittedTo:
     rows: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Shipped:
     """All shipped calibrations.
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from strategist.cost.pipeline_split import split
 from strategist.cost.price import Priced
 from strategist.cost.step import RankSteps, rank_steps
 from strategist.expr.columns import Columns
+from strategist.frozen import frozen
 
 STAGE_PARTS = (
     "matmul", "attention", "memory_bound", "recompute", "launch", "tp_communication", "cp_communication", "ep_communication",
@@ -38,7 +39,7 @@ a vanishing share of the step, and the closed form is used.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Passes:
     """Seconds of one micro-batch on one layer, on the embedding and on the head: (passes, STAGE_PARTS, rows); passes are forward,
     backward for inputs, and backward for weights. ``layer_bytes`` are the activations of a layer held on the device.
@@ -50,7 +51,7 @@ class Passes:
     layer_bytes: Floats
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Simulated:
     """Simulation of the rows with one pipeline.
 

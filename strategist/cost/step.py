@@ -1,6 +1,6 @@
 """Step time: computation of the micro-batches on the slowest stage, pipeline bubble, and exposed communication."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,12 +18,13 @@ from strategist.cost.model_states import stacked, stages
 from strategist.cost.offload import OffloadSeconds, exposed_copy_seconds, offload_seconds
 from strategist.cost.rates import Rates
 from strategist.cost.step_inputs import LayerInputs, StageInputs, StepInputs, layer_inputs, stage_inputs
+from strategist.frozen import frozen
 
 LINK_PARTS = ("tp_communication", "cp_communication", "ep_communication")
 """Exposed collectives of a micro-batch, during which links may be busy."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Step:
     """Seconds of a step by the parts of ``contract.estimate.TimeParts``, and seconds in which some collective runs, hidden or
     exposed.
@@ -67,7 +68,7 @@ def first_rank_time(inputs: StepInputs, factors: Factors) -> Parts:
     return _stage_step(inputs.first, _shared(inputs, factors, paired_share(inputs.v)), inputs, factors).time
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RankSteps:
     """Seconds of a step by part, on ranks of a pipeline.
 
@@ -108,7 +109,7 @@ def rank_steps(
     return RankSteps(**times, hop_seconds=common.links.pp)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _Shared:
     """Seconds of one micro-batch that all stages share: of a layer and of the head.
 
@@ -285,7 +286,7 @@ def _concurrent_seconds(collectives: Floats, copies: Floats, rates: Rates) -> Fl
     return np.where(copies > 0, np.maximum(collectives, rates.shared_link * collectives + copies), collectives)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _GatherCounts:
     """Number of all-gathers of a step: of layers in forward and in backward passes, and of embedding and head."""
 

@@ -4,7 +4,7 @@ They hold no model, cluster or stack, only figures, so that candidates of any ki
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,10 @@ from strategist.cost.offload import OffloadBytes, offload_bytes
 from strategist.cost.optimizer_update import update_bytes, update_matmuls
 from strategist.cost.rates import Matmuls, Rates, dense_matmuls, expert_matmuls, head_matmuls, rates_of, with_stack_kernels
 from strategist.cost.weight_traffic import sharding_bytes, weight_bytes
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StageInputs:
     """Inputs of a step's time that differ by pipeline stage.
 
@@ -48,7 +49,7 @@ class StageInputs:
     update_matmuls: Matmuls
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LayerInputs:
     """Inputs that all stages of a pipeline share, because their layers are equal.
 
@@ -79,7 +80,7 @@ class LayerInputs:
         return len(self.v.pp)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StepInputs(LayerInputs):
     """Step inputs of candidates, as columns: of a layer, and of a pipeline's first and last stage."""
 

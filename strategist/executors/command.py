@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from strategist.executors.trial_metrics import Impossible, step_time_fields
 from strategist.executors.trial_outcome import OUT_OF_MEMORY
 from strategist.executors.trial_process import TrialCommand
 from strategist.expr.evaluate import Facts
+from strategist.frozen import frozen
 from strategist.programs.megatron_stages import STAGES, stage_list
 from strategist.programs.program import PER_NODE, Program
 from strategist.programs.program_output import Reading
@@ -46,7 +47,7 @@ PROGRAM_SETTINGS = ("steps", "warmup_steps", "seed", *DEADLINES)
 """Fields of a trial's settings that apply to a program; the others apply to the built-in trainer only."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CommandExecutor:
     """Runs ``program`` on this machine, or on each node of an ``engine``, as one process that starts the ranks.
 

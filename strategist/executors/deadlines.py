@@ -14,6 +14,7 @@ from strategist.contract.measurement import STOPPED, TrialSettings
 from strategist.contract.progress import Progress
 from strategist.executors.host_agents import RENDEZVOUS_FILE
 from strategist.executors.progress_file import read_steps
+from strategist.frozen import frozen
 
 PHASES = ("", "spawn", "init", "build", "warm-up", "measure", "profile", "evaluate", "save", STOPPED, "done")
 STARTING, RUNNING = PHASES[:4], PHASES[4:]
@@ -45,7 +46,7 @@ class Deadline(StrEnum):
     CROWDED = "crowded"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Ending:
     """End of a trial's launcher: exit code, passed deadline, and the ranks at that time.
 

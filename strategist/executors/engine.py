@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.executors.host_agents import RAY, TOKEN, Order
+from strategist.frozen import frozen
 
 SSH = "ssh -o BatchMode=yes {host} {command}"
 
@@ -44,7 +45,7 @@ class Engine:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Torchrun(Engine):
     """Launcher torchrun: all ranks on this machine."""
 
@@ -62,7 +63,7 @@ class Torchrun(Engine):
 TORCHRUN = Torchrun()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Hosts(Engine):
     """The same number of ranks on each of several hosts, started through a remote shell.
 
@@ -92,7 +93,7 @@ class Hosts(Engine):
         return order.words("start")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Slurm(Engine):
     """Nodes of a Slurm cluster: those of the allocation of this process; without one, an allocation for each trial.
 
@@ -116,7 +117,7 @@ class Slurm(Engine):
         return _order(plan, folder, nodes, restarts, srun=(*srun_options, *user_options), each=each).words("start")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Ray(Engine):
     """Nodes of a Ray cluster that this machine belongs to: as many nodes and devices as the plan has.
 

@@ -1,13 +1,13 @@
 """Executor interface: turns a plan into a measurement, also when the trial fails."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from strategist.contract.measurement import Kind, Measurement, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.progress import Progress
+from strategist.frozen import frozen
 
 OnEvent = Callable[[Progress], None]
 """Called at every progress and at least once a second, so that it can renew a lease; an exception from it ends the trial."""
@@ -34,7 +34,7 @@ class Executor(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TrialRunner:
     """How the trials of a study are run.
 

@@ -19,13 +19,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from strategist.errors import InputError
 from strategist.executors import temporary_files
 from strategist.executors.process_supervisor import PARENT
 from strategist.executors.processes import TAG, adopt_orphans, die_with_parent, end, new_tag
+from strategist.frozen import frozen
 
 RENDEZVOUS_FILE = "launcher.meeting"
 """Rendezvous file: the agent of the first host writes its address and a free port into it."""
@@ -48,7 +49,7 @@ RAY = "RAY_"
 """Prefix of Ray's variables, one of which may be a token; they are for the launcher, not for ranks."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Order:
     """What agents start, and where.
 

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from strategist.contract import codec
@@ -22,6 +22,7 @@ from strategist.executors.trial_metrics import figures
 from strategist.executors.trial_outcome import Measure, judge
 from strategist.executors.trial_process import TrialCommand, supervise
 from strategist.executors.trial_records import clear, collect, log_tail
+from strategist.frozen import frozen
 from strategist.profiles.local_machine import nvidia_smi
 from strategist.units import MIB, show_bytes
 
@@ -59,7 +60,7 @@ LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
 """Without it, gloo would listen on the interface of the host name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LocalExecutor:
     """Runs trials, one process per rank. Environment variables of a plan override existing ones.
 

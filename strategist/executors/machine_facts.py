@@ -9,12 +9,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from strategist.errors import InputError
+from strategist.frozen import frozen
 from strategist.profiles.local_machine import cores, host_memory_bytes, nvidia_smi
 
 PACKAGES = ("torch", "numpy", "optuna", "scipy", "pyyaml", "jsonschema", "rich")
@@ -32,7 +32,7 @@ PORT = 29500
 ADJTIMEX_ERROR = 5  # TIME_ERROR, the return value of adjtimex(2) if the clock is not synchronised
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MachineFacts:
     """Facts about this machine. None means unknown. Sizes are in bytes; a limit of -1 means unlimited.
 

@@ -1,7 +1,7 @@
 """Shadow executor: runs one rank of a plan on one device, for a cluster of any size; its peers are modelled."""
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from strategist.contract import codec
@@ -23,6 +23,7 @@ from strategist.executors.preflight import require_ready
 from strategist.executors.processes import new_tag
 from strategist.executors.requirements import require_supervision, require_torch
 from strategist.executors.trial_process import TrialCommand
+from strategist.frozen import frozen
 
 SINGLE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 """Variables that a launcher would set for the only process; its records are those of rank 0."""
@@ -32,7 +33,7 @@ DRAW_SECONDS = 2.5e-8
 """Seconds to initialise one weight of a rank on the host: measured as 1.2e-8 on a core of a cloud machine, doubled as a margin."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ShadowExecutor:
     """Runs one ``rank`` of a plan on a device of the plan's kind. Rank 0 is in the first pipeline stage, which has the embedding
     and the activations of the most micro-batches.

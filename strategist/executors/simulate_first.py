@@ -2,7 +2,6 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor, TimeoutError as NotYetError
-from dataclasses import dataclass
 from pathlib import Path
 
 from strategist.contract import codec
@@ -13,6 +12,7 @@ from strategist.contract.simulation import Proof, Verdict
 from strategist.executors.executor import Executor, OnEvent
 from strategist.executors.local import prepared
 from strategist.executors.simulator import prove
+from strategist.frozen import frozen
 from strategist.units import show_bytes
 
 SIMULATED_SHARE = 0.75
@@ -25,7 +25,7 @@ is simulated.
 HEARTBEAT_SECONDS = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SimulateFirstExecutor:
     """Runs plans by ``inner``, except those whose tensors are too large for a device by simulation: their measurement is an
     out-of-memory of kind simulated.

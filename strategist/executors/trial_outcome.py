@@ -7,7 +7,7 @@ wrong rank, because a rank that runs out of memory may die after its peers have 
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from strategist.contract.measurement import STOPPED, Evidence, Kind, Measurement, Outcome, RankRecord, TrialSettings
@@ -15,6 +15,7 @@ from strategist.contract.plan import Plan
 from strategist.executors.deadlines import Deadline, Ending
 from strategist.executors.trial_metrics import Impossible, figures
 from strategist.executors.trial_records import RankEnd
+from strategist.frozen import frozen
 
 EXIT_OUTCOMES = {77: Outcome.OOM, 78: Outcome.NAN, 79: Outcome.REFUSED}
 """Exit codes by which a rank reports its outcome even if it could not write a record."""
@@ -58,7 +59,7 @@ DEVICE_LOST = (
 """CUDA's messages about a lost device (cudaError_t in the runtime's reference)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Finding:
     """Failure of one rank; ``own`` is False if it follows from the failure of another rank."""
 

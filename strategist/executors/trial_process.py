@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from strategist.contract.measurement import TrialSettings
@@ -17,6 +16,7 @@ from strategist.executors.deadlines import Deadline, Ending, Watch
 from strategist.executors.engine import TORCHRUN, Engine
 from strategist.executors.executor import OnEvent
 from strategist.executors.process_supervisor import GRACE, PARENT
+from strategist.frozen import frozen
 
 POLL_SECONDS = 0.05
 EVENT_SECONDS = 1.0
@@ -26,7 +26,7 @@ HOSTS_GRACE_SECONDS = 10.0
 """Seconds for agents on other hosts to end their processes and report it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TrialCommand:
     """The command that runs a trial.
 

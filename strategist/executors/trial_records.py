@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from strategist.contract import codec
@@ -12,6 +11,7 @@ from strategist.errors import FileError
 from strategist.executors.deadlines import read_exit
 from strategist.executors.process_supervisor import LOG_BYTES
 from strategist.executors.progress_file import PROGRESS_FILE
+from strategist.frozen import frozen
 
 TAIL_LINES, TAIL_CHARACTERS = 40, 8000
 WRITTEN = ("rank-*", "launcher.*", PROGRESS_FILE, "measurement.json", "agent-*", STOP_FILE)
@@ -22,7 +22,7 @@ _ENDED_BY_LAUNCHER = re.compile(r"Sending process (\d+) closing signal")
 """Patterns of torchrun's log for a rank that a signal ended, and for a rank that torchrun ends."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RankEnd:
     """Files of one rank after its end; a value is None or empty if the rank did not write it.
 

@@ -1,6 +1,6 @@
 """Checker of expressions: types and units are checked before anything is evaluated."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from strategist.contract.knobs import KnobValue
@@ -14,11 +14,12 @@ from strategist.expr.vocabulary import (
     near_miss,
     same_choice,
 )
+from strategist.frozen import frozen
 
 NUMBER, TEXT = "number", "text"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Expression:
     """A checked expression. ``names`` are all vocabulary names in it."""
 
@@ -32,7 +33,7 @@ class Expression:
         return frozenset(VOCABULARY[name].phase for name in self.names)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _Type:
     kind: str
     dimension: Dimension = UNITS["none"]

@@ -1,7 +1,7 @@
 """Columns: a table of candidates with one NumPy array per vocabulary name and one row per candidate."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.settings import settings_of
 from strategist.expr.vocabulary import CANDIDATE, SETTINGS, VOCABULARY
+from strategist.frozen import frozen
 
 Array = NDArray[Any]
 
@@ -55,7 +56,7 @@ class Gathered(Mapping[str, Array]):
 _NOWHERE: Array = np.zeros(0, dtype=np.intp)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Columns:
     """Candidates by vocabulary name (``layout.tp``). Columns in ``categories`` hold codes: indices into the name's choices.
 

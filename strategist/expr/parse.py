@@ -3,12 +3,12 @@
 import ast
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from strategist.errors import StrategistError
 from strategist.expr.vocabulary import UNITS, Dimension, near_miss
+from strategist.frozen import frozen
 from strategist.units import BYTES, FLOPS, RATES, SECONDS
 
 MAX_LENGTH, MAX_DEPTH = 500, 40
@@ -43,7 +43,7 @@ class ExpressionError(StrategistError):
         self.message, self.column, self.kind, self.unknown_word, self.known = message, column, kind, unknown_word, known
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Node:
     """Node of an expression; ``column`` is its start in the text, from 0."""
 
@@ -60,7 +60,7 @@ class Node:
         return frozenset()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Literal(Node):
     """A number with its dimension, true, false or quoted text."""
 
@@ -68,7 +68,7 @@ class Literal(Node):
     dimension: Dimension = UNITS["none"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Reference(Node):
     """A vocabulary name."""
 
@@ -79,7 +79,7 @@ class Reference(Node):
         return frozenset((self.name,))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Choice(Node):
     """List of literals on the right of ``in``."""
 
@@ -90,7 +90,7 @@ class Choice(Node):
         return len(self.items)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Operation(Node):
     """An operator or function over its operands: ``and or not neg + - * / // % == != < <= > >= in`` or one of FUNCTIONS."""
 

@@ -1,7 +1,6 @@
 """Vocabulary of the cards: type, unit, phase and meaning of every name, in one table."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from strategist.contract.cluster import FABRICS
@@ -11,6 +10,7 @@ from strategist.contract.outcome import EVIDENCE_OUTCOMES
 from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, full_name, least
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
 from strategist.errors import did_you_mean
+from strategist.frozen import frozen
 from strategist.units import show_bytes, show_count, show_seconds
 
 INT, FLOAT, BOOL, CATEGORY = "int", "float", "bool", "category"
@@ -32,7 +32,7 @@ UNITS: dict[str, Dimension] = {
 """Units of the vocabulary; counts and ratios carry no dimension."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Name:
     """One entry. ``phase``: from when its value is known. ``choices``: allowed values of a category."""
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.plan import Plan
@@ -11,9 +11,10 @@ from strategist.formats.commented_text import heading
 from strategist.formats.config_entries import Entries
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class File:
     """One file of an export. ``runs``: whether it is the start script."""
 
@@ -25,7 +26,7 @@ class File:
 _SAFE = re.compile(r"[\w/.][\w/.:@+=,-]*(?<!:)", re.ASCII)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Placeholder:
     """A text in the exported files that the user's weights, data or tokenizer replace.
 
@@ -40,7 +41,7 @@ class Placeholder:
     need: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ExportedFiles:
     """A plan as files of another system.
 
@@ -92,7 +93,7 @@ def unchanged(source: Source) -> Source:
     return source
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Format:
     """Reader and writer of one system's config files.
 

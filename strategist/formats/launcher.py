@@ -7,7 +7,7 @@ transformers 5.23.0 takes the launcher's precision if its arguments state none, 
 """
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from strategist.contract.diagnostic import Diagnostic
@@ -23,6 +23,7 @@ from strategist.formats.memory_effects import LAUNCH_FILE
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.referenced_files import find_file, named_entries
 from strategist.formats.source import Entry, Launch, Source, load
+from strategist.frozen import frozen
 
 PREFIX = "accelerate."
 """Prefix of the launcher's entries among those of the trainer."""
@@ -45,7 +46,7 @@ _UNSET: dict[str, KnobValue] = {"recompute": "none", "compile": False, "fullgrap
 """Values at which the launcher leaves a setting to the trainer."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LauncherConfig:
     """Settings of the launcher. ``kind``: its distributed type; empty if unknown."""
 

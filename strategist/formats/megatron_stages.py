@@ -6,7 +6,6 @@ number of layers, except on a first or last rank with a flag of its own, or with
 """
 
 import re
-from dataclasses import dataclass
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
@@ -14,6 +13,7 @@ from strategist.contract.pipeline_stages import even_layers
 from strategist.formats.config_entries import Entries
 from strategist.formats.finding_codes import finding
 from strategist.formats.source import Source
+from strategist.frozen import frozen
 
 LIST = "pipeline-model-parallel-layout"
 NAMED = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
@@ -28,7 +28,7 @@ _LONGEST = 100_000
 """Maximum length of a list with its repetitions written out, in characters."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Cut:
     """Split of a pipeline into stages.
 

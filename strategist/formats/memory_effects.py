@@ -1,12 +1,13 @@
 """Bounds on memory where entries have no price: the parts of an estimate that each entry could remove or add."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.plan import Plan
 from strategist.formats.script_arguments import HINTS, MODES, RANKS, SEQUENCE, SWITCHES
+from strategist.frozen import frozen
 from strategist.units import show_bytes
 
 STATES = ("gradients", "optimizer")
@@ -24,7 +25,7 @@ NAMES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Effect:
     """Effect of an entry on memory.
 
@@ -154,7 +155,7 @@ def effect(found: Diagnostic) -> Effect:
     return next((effect for name, effect in EFFECTS.items() if fnmatchcase(found.entry, name)), other)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Bounds:
     """Bounds on memory, in bytes.
 

@@ -1,7 +1,7 @@
 """Parsed config: the settings in another system's file, before the devices are known."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.diagnostic import Diagnostic
@@ -9,9 +9,10 @@ from strategist.contract.knobs import KnobValue
 from strategist.contract.loss import Loss
 from strategist.contract.memory_traits import MemoryTraits
 from strategist.contract.model import ModelShape
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ParsedConfig:
     """Settings in a file, with the system's defaults for the others.
 

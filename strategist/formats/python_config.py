@@ -15,6 +15,7 @@ from typing import Any
 
 from strategist.errors import FileError
 from strategist.formats.python_tree import python_tree
+from strategist.frozen import frozen
 
 
 class Unknown(Enum):
@@ -83,7 +84,7 @@ def plain(node: Node | None) -> Any:
     return node.value
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Module:
     """One file: its functions, module-level values, and imports (module and original name, by the name used in the file)."""
 

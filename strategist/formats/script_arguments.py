@@ -5,12 +5,12 @@ LLaVA, Qwen, Firefly, MiniCPM and Chinese-LLaMA-Alpaca. Other names of adapters 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.formats.config_entries import OFF, Entries
 from strategist.formats.finding_codes import finding
+from strategist.frozen import frozen
 
 SEQUENCE = (
     "max_length", "max_seq_length", "max_seq_len", "block_size", "model_max_length", "cutoff_len", "max_sequence_length",
@@ -31,7 +31,7 @@ HINTS = ("*lora*", "*peft*", "*adapter*", "*quant*", "*4bit*", "*freeze*")
 DEFAULT_RANK = 16
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TrainingMode:
     """Training mode of a script. ``kind``: empty if no argument sets it. ``entry``: the argument that sets it."""
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from strategist.contract.cluster import Cluster
@@ -20,6 +20,7 @@ from strategist.formats.finding_codes import finding
 from strategist.formats.memory_effects import COMPUTE_TYPE, IMAGE_ENCODER, LAUNCHER, QUANTIZED_WEIGHTS
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
+from strategist.frozen import frozen
 from strategist.profiles.model_types import TEXT_PART_ONLY
 from strategist.profiles.resolved_model import BITSANDBYTES_4_BIT
 from strategist.profiles.situation import STORED_WEIGHTS, Situation, situation
@@ -28,7 +29,7 @@ OPEN_CODES = ("FMT-003", "FMT-011")
 """Codes of findings that a given value settles."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class GivenValues:
     """Values that the user gives; they override the file.
 
@@ -43,7 +44,7 @@ class GivenValues:
     settings: Mapping[str, KnobValue] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Setup:
     """A situation and a candidate in it, which need not be legal.
 
@@ -198,7 +199,7 @@ def _layout(settings: Mapping[str, KnobValue], found: ParsedConfig, cluster: Clu
     return Layout(**degrees, axis_order=order)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Batches:
     """Batch sizes, in sequences.
 

@@ -8,9 +8,10 @@ import ast
 import operator
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from strategist.formats.shell_words import ASSIGNMENT, Lexer, Part, Raw, length
+from strategist.frozen import frozen
 
 MAX_VARIABLE_CHARACTERS, MAX_WORDS, MAX_EXPANSION_CHARACTERS = 10_000, 20_000, 10_000_000
 """Limits of expansion, because variables may double each other: characters and words of a variable, characters in all."""
@@ -24,7 +25,7 @@ _PLAIN = re.compile(r"[^\\'\"$`]+")
 _ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*](?::[^}]*)?\})")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Word:
     """A word of a command. ``certain``: false if its presence depends on a condition."""
 
@@ -33,7 +34,7 @@ class Word:
     certain: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Command:
     """The expanded words of a command, and its line.
 

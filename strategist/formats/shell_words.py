@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Raw:
     """A word as it is written; with the elements of an array."""
 
@@ -14,7 +15,7 @@ class Raw:
     elements: tuple["Raw", ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Part:
     """A simple command as it is written, with the operator before it."""
 

@@ -4,18 +4,19 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from strategist.errors import FileError
 from strategist.files import yaml_file
 from strategist.formats import accelerate_launch, shell
+from strategist.frozen import frozen
 
 MAX_SHOWN_CHARACTERS = 60
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Entry:
     """A value by its dotted name, such as ``zero_optimization.stage``; a list is one value.
 
@@ -30,7 +31,7 @@ class Entry:
     path: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Launch:
     """Launch command of a script: whether it is ``accelerate launch``, and the launcher's options by name, with ``_``.
 
@@ -44,7 +45,7 @@ class Launch:
     trl: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Source:
     """Content of a configuration file.
 

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 from strategist.contract.name_rules import check_name
@@ -12,6 +12,7 @@ from strategist.errors import InputError
 from strategist.executors.engine import SSH
 from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import PORT
+from strategist.frozen import frozen
 
 Texts = Mapping[str, str]
 RESERVED_VOLUMES = ("plan", "memory", "work")
@@ -39,7 +40,7 @@ _FILE = re.compile(r"[A-Za-z0-9_][\w.-]{0,252}", re.ASCII)
 __all__ = ["NOTHING", "PORT", "RESERVED_VOLUMES", "Job", "JobOptions", "Texts", "job"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class JobOptions:
     """Options of a job that the plan does not state. Each kind of job uses those that apply to it.
 
@@ -147,7 +148,7 @@ def _words(option: str, text: str) -> tuple[str, ...]:
         raise InputError(f"{option} {text}", f"cannot be parsed: {error}", "write words as for a shell") from None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Job:
     """A job: the command of ``written`` runs on each of ``nodes``, in a folder that holds its files.
 

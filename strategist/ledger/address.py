@@ -2,12 +2,12 @@
 
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from strategist.errors import FileError, InputError
 from strategist.files import outputs
+from strategist.frozen import frozen
 from strategist.ledger.sqlite import FILE_NAME
 
 SCHEMES = ("postgresql", "postgres")
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 _EXAMPLE = "write postgresql://USER@HOST/DATABASE"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Address:
     """A study on a server. ``server``: address for libpq; ``study``: the study's name in that database."""
 

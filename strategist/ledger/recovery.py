@@ -8,11 +8,11 @@ import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from strategist.contract.study import TrialState
 from strategist.errors import FileError
+from strategist.frozen import frozen
 from strategist.ledger.database import Row
 from strategist.ledger.ledger import ATTEMPT, MAX_TRIALS, TRIAL
 from strategist.ledger.rows import AttemptRow, TrialRow, row_checksum
@@ -23,7 +23,7 @@ FILE_SUFFIXES = ("", "-wal", "-shm")
 """Suffixes of the database file and of SQLite's files beside it, which may be the only ones with the latest commits."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Recovered:
     """Recovered rows, unchanged: ``facts`` of the study by key, ``trials`` by number without their attempts, and ``attempts``."""
 

@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.study import TrialState
+from strategist.frozen import frozen
 from strategist.ledger.database import Row
 
 RETRIED_OUTCOMES = (Outcome.INFRASTRUCTURE, Outcome.LOST)
@@ -20,7 +20,7 @@ ENVELOPE = ("version", "type")
 """Keys that :mod:`strategist.contract.codec` adds to a document; a line of a history has ``version`` once."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Claim:
     """The right to run a trial until its lease expires; ``attempt`` invalidates writes of the previous holder."""
 
@@ -35,7 +35,7 @@ class Claim:
         return codec.loads(Plan, self.plan_json)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class AttemptRow:
     """One run of a trial. ``late_json``: a measurement that arrived after the attempt was closed: evidence, never a result.
 
@@ -67,7 +67,7 @@ class AttemptRow:
         return (self.trial, self.attempt, self.owner, self.started, self.ended, outcome, self.measurement_json, self.late_json)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TrialRow:
     """A trial with all its attempts, first to last; ``attempt`` is the number of the last one, 0 before the first."""
 
@@ -118,7 +118,7 @@ class TrialRow:
         return None if self.measurement_json is None else codec.loads(Measurement, self.measurement_json)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Counts:
     """Trials by state, and the finished ones by outcome."""
 

@@ -9,6 +9,7 @@ from strategist.cards.deck import Deck
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.expr.check import Expression
 from strategist.expr.vocabulary import BOOL, SETTINGS, VOCABULARY, same_choice
+from strategist.frozen import frozen
 from strategist.lint.regions import selected
 from strategist.lint.satisfiability import Regions, decided_regions, holds, intersection
 from strategist.lint.witness import MAX_REGIONS, complete_facts, situations
@@ -57,7 +58,7 @@ class Law:
         return acts and selects_row(self.effect, row) is self.forbids
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Contradiction:
     """Two laws that leave no value of the setting ``path``, and a witness: values of the names that they depend on."""
 

@@ -1,13 +1,14 @@
 """Environment of the linter: facts that card files do not contain (installed torch, results of examples), collected elsewhere."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from strategist.contract.card_example import ScriptResult
 from strategist.contract.torch_symbol import Reference
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LintEnvironment:
     """Facts from outside of the card files; facts that are missing were not looked up, and their checks are skipped.
 

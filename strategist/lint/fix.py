@@ -1,7 +1,6 @@
 """Applies safe corrections to files: only the characters of a fix change; comments and order stay."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from strategist.cards.deck import card_files
@@ -9,13 +8,14 @@ from strategist.contract.diagnostic import Fix
 from strategist.errors import FileError
 from strategist.files import outputs
 from strategist.files.yaml_file import parse
+from strategist.frozen import frozen
 from strategist.lint.run import lint_text
 
 MAX_ROUNDS = 50
 BOM = "\ufeff"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Repair:
     """A file before and after its corrections."""
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from inspect import cleandoc
 
 from strategist.cards.card import ROOT, Card, Status
@@ -11,10 +11,11 @@ from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
 from strategist.contract.diagnostic import Diagnostic, Fix, Level
 from strategist.contract.listings import LintPage
 from strategist.files.yaml_file import Document, KeyPath
+from strategist.frozen import frozen
 from strategist.lint.environment import LintEnvironment
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Subject:
     """One file under check: the card or flow as far as it could be read, the findings of reading it, and its surroundings.
 
@@ -56,7 +57,7 @@ class Subject:
 Check = Callable[[Subject], Iterator[Diagnostic]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Entry:
     """A check with its code, its level, the law that files must keep, and its page."""
 

@@ -1,13 +1,14 @@
 """Assumed values of a config file: which of them could turn the verdict on memory if the real value is another."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from strategist.contract.estimate import Estimate, Fit
 from strategist.contract.knobs import Candidate, KnobValue, show_value
 from strategist.contract.settings import SETTING_NAMES, value_of, with_settings
 from strategist.contract.workload import Workload
 from strategist.formats.setup import option
+from strategist.frozen import frozen
 from strategist.units import show_bytes
 
 PLAUSIBLE_VALUES: Mapping[str, tuple[KnobValue, ...]] = {
@@ -32,7 +33,7 @@ Price = Callable[[Candidate, Workload], Estimate | None]
 """Estimate of a candidate; None where it breaks a law."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class AssumedRun:
     """A priced run of which ``names`` are settings and workload fields with assumed values.
 

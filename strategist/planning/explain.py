@@ -1,7 +1,7 @@
 """Explanation of a plan: for each setting the card or price that decided it, and the effect of its other values."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_CHOICES, 
 from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS, setting, show_fact
+from strategist.frozen import frozen
 from strategist.rules.policy_evaluation import judge
 from strategist.rules.policy_matching import affected_settings, condition_holds, condition_names, preconditions_hold, selects_row
 from strategist.search.facts import estimate_facts
@@ -49,7 +50,7 @@ SHARING_AXES = ("dp_shard", "dp_replicate", "pp", "cp", "tp")
 """Axes that take or give devices when the degree of another axis changes, in the order of trying."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class PlanExplainer:
     """Everything that a plan is compared with: the deck, facts of its model, cluster and workload, prices, and its search.
     Without a search, other values are priced with the plan's own other settings.

@@ -1,7 +1,7 @@
 """Hardware files: devices and their boxes (typical nodes), with quantities as numbers or with units."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -9,6 +9,7 @@ from strategist import units
 from strategist.contract.cluster import Device, Link
 from strategist.errors import InputError, StrategistError
 from strategist.files import yaml_file
+from strategist.frozen import frozen
 from strategist.profiles import catalog
 from strategist.units import GIB
 
@@ -36,7 +37,7 @@ A PCIe switch serves two devices: PCIe 4.0 x16 gives 21 to 25 GB/s to one alone,
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Box:
     """The node that is assumed around a device, with fields of Cluster.
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,10 @@ from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, StrategistError
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Record:
     """A plan and one measurement of it.
 
@@ -27,7 +27,7 @@ class Record:
     proposed_by: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class History:
     """The records of a file, and a finding for each invalid line."""
 

@@ -4,11 +4,12 @@ The table is ``profiles/hugging_face/model_types.yaml``; its head explains its k
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from typing import Any
 
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
 from strategist.errors import FileError, InputError, did_you_mean
+from strategist.frozen import frozen
 from strategist.profiles import catalog
 from strategist.profiles.huggingface_keys import activation_of, rope_scaling_of, rope_theta_of, sliding_windows
 
@@ -22,7 +23,7 @@ TEXT_PART_ONLY = "only the text part of"
 """Beginning of the note on a model with images."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ModelType:
     """A row of the table, with the shape fields that all types share."""
 

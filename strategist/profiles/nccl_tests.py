@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from strategist.contract.cluster import UNDEGRADED_NODES, Link
 from strategist.contract.machine import CollectiveSample
 from strategist.errors import FileError, InputError
 from strategist.files import outputs, yaml_file
+from strategist.frozen import frozen
 from strategist.profiles import hardware
 from strategist.profiles.measured_cluster import check_cluster_path, fit_link
 
@@ -29,7 +30,7 @@ _COLLECTIVES = {
 """Collectives that prices use, by their names in nccl-tests."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class NcclRun:
     """One log: a collective of ``nodes`` x ``gpus_per_node`` ranks at several sizes. ``device`` is the name that nvidia-smi has."""
 

@@ -1,16 +1,16 @@
 """A model as its name resolves: a shape, how its weights are stored, and where both come from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from strategist.contract.model import ModelShape
+from strategist.frozen import frozen
 
 BITSANDBYTES_4_BIT = "bitsandbytes 4-bit"
 """Weights of a frozen base of QLoRA: transformers loads them as they are stored, whatever the arguments of a script."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ResolvedModel:
     """A model as its name resolves.
 

@@ -1,7 +1,7 @@
 """Situation: a request with the profiles that it names."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster
@@ -9,12 +9,13 @@ from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import InputError
+from strategist.frozen import frozen
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.profiles.resolved_model import BITSANDBYTES_4_BIT, ResolvedModel
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Situation:
     """A request with its model and cluster.
 

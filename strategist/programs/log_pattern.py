@@ -7,11 +7,11 @@ time for a line is at most quadratic in its length, which is limited.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf
 
 from strategist.errors import StrategistError
 from strategist.expr.vocabulary import near_miss
+from strategist.frozen import frozen
 from strategist.units import BYTES
 
 LINE_CHARACTERS = 4000
@@ -44,7 +44,7 @@ class PatternError(StrategistError):
     """A pattern is invalid."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Pattern:
     """A compiled pattern. ``figures``: names of the figures that it reads."""
 

@@ -1,12 +1,13 @@
 """Program: an external trainer: the command for a plan, its settings, and how its figures are read."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 
 from strategist.contract.knobs import show_value
 from strategist.expr.check import Expression
 from strategist.expr.evaluate import Facts, scalar
+from strategist.frozen import frozen
 from strategist.programs.log_pattern import FIGURES, PEAK_MEMORY, PEAK_RESERVED
 from strategist.programs.template import Template
 from strategist.rules.backend import Backend
@@ -14,7 +15,7 @@ from strategist.rules.backend import Backend
 MEMORY_FIGURES = tuple(name for name, (figure, _) in FIGURES.items() if figure in (PEAK_MEMORY, PEAK_RESERVED))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Choice:
     """Arguments that depend on the value of a setting."""
 
@@ -34,7 +35,7 @@ class Choice:
         return chain.from_iterable(self.arguments.values())
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Conditional:
     """Arguments that depend on a condition; an unknown condition gives none."""
 
@@ -57,7 +58,7 @@ Variable = Template | Choice
 """The value of an environment variable: the same for all plans, or by a setting's value."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Metrics:
     """Sources of a program's figures: its log or a JSON file.
 
@@ -83,7 +84,7 @@ PER_NODE = "ranks_per_node"
 """Placeholder with which a command shows that it can run on each of several nodes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Deadlines:
     """Time limits in seconds: until the first step, between steps, and in total; None for those of the trial."""
 
@@ -92,7 +93,7 @@ class Deadlines:
     total_seconds: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class OutOfMemory:
     """Signs that memory ran out, besides torch's own messages: texts in the program's log, or exit codes."""
 
@@ -100,7 +101,7 @@ class OutOfMemory:
     exit_codes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Program:
     """An external trainer, as its file describes it.
 

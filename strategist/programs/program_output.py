@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from strategist.frozen import frozen
 from strategist.programs.log_pattern import (
     GRAD_NORM,
     LOSS,
@@ -23,7 +24,7 @@ from strategist.programs.log_pattern import (
 PEAK_FIGURES = (PEAK_MEMORY, PEAK_RESERVED)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Reading:
     """Rules for reading the output of one run: a program's metrics, with the plan's tokens and sequences per step and its devices.
 

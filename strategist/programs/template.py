@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from strategist.contract.knobs import show_value
 from strategist.expr.check import Expression, condition, quantity
 from strategist.expr.evaluate import Facts, scalar
 from strategist.expr.parse import ExpressionError
 from strategist.expr.vocabulary import BOOL, CANDIDATE, CATEGORY, REQUEST, VOCABULARY, near_miss
+from strategist.frozen import frozen
 
 WORDS = {
     "plan": "path of plan.json",
@@ -32,7 +32,7 @@ _KNOWN = (REQUEST, CANDIDATE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Template:
     """A command template. ``parts``: literal texts and placeholders."""
 
@@ -59,7 +59,7 @@ class Template:
         return "".join(part if isinstance(part, str) else part.filled(facts, words) for part in self.parts)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Placeholder:
     """The content of a pair of braces: one of WORDS, an environment variable, or an expression of the vocabulary (``value``)."""
 

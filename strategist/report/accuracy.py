@@ -1,7 +1,6 @@
 """Accuracy of prices against published measurements, as terminal tables and as JSON."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -11,6 +10,7 @@ from strategist.accuracy.error_metrics import Figures
 from strategist.accuracy.largest_errors import Miss, worst
 from strategist.accuracy.measure import Accuracy
 from strategist.contract.codec import added
+from strategist.frozen import frozen
 from strategist.report.setting_text import candidate_words, percent
 from strategist.report.text_blocks import bullets, columns, grouped, heading, pairs, section
 from strategist.units import show_bytes, show_seconds
@@ -35,7 +35,7 @@ GROUPS = (("sources", "Sources"), ("devices", "Devices"), ("families", "Families
 """Groups of an :class:`Accuracy`, with their headings."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ShownMiss:
     """A published row with a large error, and its place."""
 
@@ -51,7 +51,7 @@ class ShownMiss:
     ratio: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class AccuracyDocument:
     """Errors of prices against published runs, as fractions. ``mean_of_sources`` weighs sources equally, the other figures weigh
     rows equally.

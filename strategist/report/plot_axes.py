@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from strategist.frozen import frozen
 
 STEPS = (1, 2, 5)
 
@@ -10,7 +11,7 @@ FINEST = 5
 """Least number of ticks, if values are close to each other."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Axis:
     """A logarithmic axis from ``low`` to ``high``; ``length`` in units of the picture."""
 
@@ -40,7 +41,7 @@ class Axis:
         return [step * count for count in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LinearAxis(Axis):
     """A linear axis from ``low`` on."""
 
@@ -54,7 +55,7 @@ class LinearAxis(Axis):
         return [step * count for count in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CountAxis(Axis):
     """A logarithmic axis with given ``counts`` as ticks."""
 

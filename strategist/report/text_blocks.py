@@ -1,7 +1,6 @@
 """Elements of text reports: headings, pairs, tables, bars. A table that is too wide for the terminal becomes a list."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec
 
@@ -11,6 +10,8 @@ from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from strategist.frozen import frozen
 
 P = ParamSpec("P")
 BAR_CELLS = 24
@@ -126,7 +127,7 @@ def columns(
     return table
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class FoldingTable:
     """A table whose columns can fold into another one.
 

@@ -1,7 +1,7 @@
 """Back ends: the settings that an executor supports, alone and in combination, as data."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from strategist.expr.evaluate import Facts, Mask, mask, scalar
 from strategist.expr.parse import ExpressionError
 from strategist.expr.vocabulary import VOCABULARY, show_fact
 from strategist.files import yaml_file
+from strategist.frozen import frozen
 from strategist.profiles.stacks import stack_names
 
 Allowed = dict[str, tuple[Any, ...]]
@@ -29,7 +30,7 @@ ANY_BACKEND = "any"
 PARTS: dict[str, type] = {"layout": Layout, "knobs": Knobs, "options": Options, "workload": Workload, "model": ModelShape}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Refusal:
     """A combination that a back end does not support: the condition for it, the reason, and the next step."""
 
@@ -44,7 +45,7 @@ class Refusal:
         return f"{values}: {self.because}; {self.do}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ConditionalStack:
     """The stack that prices those candidates of a back end for which a condition holds."""
 
@@ -52,7 +53,7 @@ class ConditionalStack:
     stack: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Backend:
     """Settings that an executor supports.
 

@@ -1,7 +1,6 @@
 """Evidence for policies from measured trials: in which trials each applied, and which pairs of trials support or contradict it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -11,6 +10,7 @@ from strategist.contract.evidence import Pair, PolicyEvidence
 from strategist.contract.knobs import KnobValue
 from strategist.contract.measurement import Outcome
 from strategist.expr.vocabulary import REQUEST, SETTINGS, VOCABULARY
+from strategist.frozen import frozen
 from strategist.rules.observe_policies import propose
 from strategist.rules.policy_matching import condition_holds, preconditions_hold, selects_row
 
@@ -22,7 +22,7 @@ DEMANDING_EFFECTS = (EffectKind.REQUIRE, EffectKind.SET, EffectKind.PREFER)
 _COMPARED = (*SETTINGS, *(name for name, entry in VOCABULARY.items() if entry.phase == REQUEST))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Trial:
     """A measured trial. ``known``: all its values by vocabulary name; ``seconds``: its step time, None when it failed;
     ``proposed_by``: such as ``card:FSDP-002/policy``.

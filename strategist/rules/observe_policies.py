@@ -1,7 +1,6 @@
 """Observe-phase policies: proposals and warnings after a trial."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from strategist.cards.card import Card, EffectKind, Phase, Policy, Setting
@@ -10,10 +9,11 @@ from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Reason
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import same_choice
+from strategist.frozen import frozen
 from strategist.rules.policy_matching import condition_holds, preconditions_hold, requested_values
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Proposal:
     """Changes to try, by full setting name, and the policy that proposes them."""
 

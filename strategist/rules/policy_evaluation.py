@@ -15,10 +15,11 @@ from strategist.contract.plan import Reason
 from strategist.expr.columns import Columns
 from strategist.expr.evaluate import Facts, Mask, scalar
 from strategist.expr.vocabulary import setting as setting_named
+from strategist.frozen import frozen
 from strategist.rules.policy_matching import Where, acts, condition_holds, holds, preconditions_hold, selects, selects_row
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Rejection:
     """Number of candidates that were first dropped by this policy."""
 
@@ -32,7 +33,7 @@ Number = tuple[int, int]
 """Indices of an effect's card, and of the effect, in the deck's order."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Judgement:
     """Result of a deck's laws, and of its ``defaults`` if these were applied, on a table with the columns ``names``: the mask of
     allowed rows, rejections by policy, and the defaults that were skipped because they would have left no row.

@@ -1,7 +1,6 @@
 """Blocks: the candidates of one layout and micro-batch, as columns; all blocks of a situation are its space."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 
 import numpy as np
@@ -14,6 +13,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.settings import SETTING_CHOICES
 from strategist.contract.workload import Workload
 from strategist.expr.columns import Array
+from strategist.frozen import frozen
 
 LAYOUT_NAMES = (*DEGREES, "world_size", "data_ranks", "fsdp_ranks", "model_shards")
 BLOCK_NAMES = (*LAYOUT_NAMES, "micro_batch", "accumulation")
@@ -30,7 +30,7 @@ Grids = dict[int, Grid]
 """Grids by the kind of block that has them. Many blocks share one."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Blocks:
     """Layouts with a micro-batch each, in a fixed order.
 
@@ -54,7 +54,7 @@ class Blocks:
         return Blocks(counts=np.ascontiguousarray(self.counts[:, kept]), grid=self.grid[kept])
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Space(Blocks):
     """Candidates in a fixed order, as blocks with the grids of all."""
 

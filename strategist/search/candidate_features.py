@@ -1,7 +1,7 @@
 """Candidate features: candidates of one or several studies as columns, with the cost model's predictions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from math import log2
 from typing import Any
@@ -18,6 +18,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import settings_of
 from strategist.contract.workload import Workload
 from strategist.cost.layer_flops import model_flops_per_token
+from strategist.frozen import frozen
 from strategist.search.settings import Settings
 
 Floats = NDArray[np.float64]
@@ -26,7 +27,7 @@ Counts = NDArray[np.int64]
 TIME_PARTS = tuple(part.name for part in fields(TimeParts))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Context:
     """Context of a study: its device, and log2 of its number of devices, its FLOPs per token and its tokens per step."""
 
@@ -45,7 +46,7 @@ def context(model: ModelShape, cluster: Cluster, workload: Workload) -> Context:
     return Context(device=cluster.device.name, doublings=tuple(map(log2, sizes)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CandidateFeatures:
     """Features of candidates, one element per candidate.
 

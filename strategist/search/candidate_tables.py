@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from strategist.contract.knobs import CHOICES
 from strategist.contract.settings import AXIS_ORDER, SETTING_CHOICES, full_name
 from strategist.expr.columns import CANDIDATE_NAMES, Array, Columns, Gathered, sources_of
+from strategist.frozen import frozen
 from strategist.search.blocks import Blocks, Space, grid_rows
 
 _CATEGORIES = {full_name(name): SETTING_CHOICES[name] for name in (AXIS_ORDER, *CHOICES)}
@@ -51,7 +52,7 @@ KnobRows = Sequence[Array]
 """Row numbers of the remaining combinations in the table of knobs, by number of the grid."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CandidateSet:
     """Candidates: blocks, each with the combinations of knobs of its grid.
 

@@ -3,7 +3,6 @@ candidate for each class of both.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -14,6 +13,7 @@ from strategist.contract.settings import full_name
 from strategist.errors import InputError
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts, Mask, distinguishing_values
+from strategist.frozen import frozen
 from strategist.rules.backend import Backend
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge, undecided
 from strategist.search.blocks import BLOCK_COLUMNS, Space
@@ -23,7 +23,7 @@ from strategist.search.options import forced_options
 from strategist.search.space_constraints import SpaceConstraints
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SearchCriteria:
     """Criteria by which candidates are judged: cards, the facts of the situation, and what restricts the space."""
 
@@ -37,7 +37,7 @@ class SearchCriteria:
         return {**self.facts, **forced_options(self.constraints)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Refusals:
     """Candidates that a back end does not run.
 
@@ -59,7 +59,7 @@ class Refusals:
             raise InputError(f"--backend {backend.name}", f"cannot run {text}", "or plan without --backend")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Allowed:
     """The candidates that the cards allow and the back end runs, with the verdicts on all others.
 

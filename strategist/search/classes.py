@@ -1,7 +1,7 @@
 """Classes of blocks and of combinations of knobs: all conditions have equal values within a class, so one member is judged."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -10,6 +10,7 @@ from strategist.cards.card import Card, Effect, Policy
 from strategist.expr.check import Expression
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts, distinguishing_values
+from strategist.frozen import frozen
 from strategist.rules.policy_matching import matches
 from strategist.search.candidate_tables import CandidateSet, knob_indices
 
@@ -17,7 +18,7 @@ MAX_NUMBER, MAX_KINDS = 2**62, 2**12
 """Largest number of a combination of values, and most values of one column that are numbered without sorting."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Classes:
     """The class of each row of a table, and the first row of each class; classes are numbered in the order of these."""
 
@@ -57,7 +58,7 @@ def _coded(column: Array) -> tuple[Array, int]:
     return codes, len(kinds)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CandidateClasses:
     """Classes of the blocks of a set of candidates, and of its combinations of knobs.
 

@@ -1,7 +1,6 @@
 """Needed candidates: of any number of candidates that fit, the few on which the first places of a ranking depend."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,6 +8,7 @@ from strategist.contract.knobs import CHOICES
 from strategist.cost.candidate_arrays import Floats
 from strategist.cost.price import Priced
 from strategist.expr.columns import Array, Columns, joined
+from strategist.frozen import frozen
 from strategist.search.similar_candidates import first_of_groups, groups_of
 from strategist.units import GIB
 
@@ -16,7 +16,7 @@ NEAR_TIE = 0.04
 """Objectives closer than this share count as equal; the cards' preferences then decide."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Merits:
     """What orders candidates, one element each: the ``cost`` that the objective minimises, host memory per node, preference of the
     cards, and seconds of a step.

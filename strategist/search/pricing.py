@@ -1,7 +1,7 @@
 """Pricing: everything that the price of a candidate depends on, beside the candidate."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -19,9 +19,10 @@ from strategist.cost.simulated_steps import Simulated, simulated
 from strategist.expr.check import Expression
 from strategist.expr.columns import Columns
 from strategist.expr.evaluate import Facts, mask
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ConditionalPricing:
     """The stack, with its calibration, of candidates for which a condition holds."""
 
@@ -30,7 +31,7 @@ class ConditionalPricing:
     calibration: Calibration
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Pricing:
     """Model, cluster and workload, the software stack whose runs are priced, and its calibration.
 

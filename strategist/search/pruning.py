@@ -1,7 +1,7 @@
 """Pruning: families of candidates that cannot fit or be fast enough, by lower bounds, are dropped before they are enumerated."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -10,13 +10,14 @@ from strategist.contract.knobs import CHOICES, KnobValue
 from strategist.contract.settings import SETTING_CHOICES, full_name
 from strategist.cost.lower_bounds import CHEAPEST_KNOBS, FAMILY_KNOBS, LowerBounds
 from strategist.expr.columns import Array, Columns, joined_to, sources_of
+from strategist.frozen import frozen
 from strategist.rules.policy_evaluation import PART_ROWS
 from strategist.search.candidate_tables import CandidateSet, KnobRows
 
 _OFFLOAD = full_name("offload")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Limits:
     """Limits of a candidate: seconds of a step, and device memory, which must hold ``memory_margin`` times the predicted peak."""
 
@@ -30,7 +31,7 @@ class Limits:
         return np.stack([fast & fits_offloaded for fits_offloaded in fits], axis=1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Families:
     """Families of candidates: those of a family share a lower bound.
 

@@ -3,7 +3,7 @@ ties.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -16,6 +16,7 @@ from strategist.contract.settings import PARTS, with_settings
 from strategist.cost.candidate_arrays import Floats
 from strategist.cost.price import FEW_ROWS, Priced
 from strategist.expr.columns import Array, Columns, joined_to
+from strategist.frozen import frozen
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, preferences
 from strategist.search.blocks import Space
 from strategist.search.candidate_tables import CandidateSet
@@ -29,7 +30,7 @@ from strategist.search.space_constraints import SpaceConstraints
 _BLANK = Candidate(layout=Layout(), knobs=Knobs())
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Ranking:
     """Allowed candidates with their prices, in order.
 
@@ -57,7 +58,7 @@ class Ranking:
     weighted: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Places:
     """The places of a ranking that the caller needs.
 
@@ -112,7 +113,7 @@ def rank(
     return replace(found, candidates=space.candidates - allowed.refusals.excluded)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _Prices:
     """How candidates are priced and compared, as in :func:`rank`."""
 

@@ -3,18 +3,19 @@ setting.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from strategist.contract.knobs import KnobValue
 from strategist.contract.settings import CONVERGENCE_SETTINGS, full_name
+from strategist.frozen import frozen
 from strategist.rules.backend import Backend
 
 KnobSettings = Mapping[str, KnobValue]
 Values = tuple[KnobValue, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SpaceConstraints:
     """Constraints of a search space.
 

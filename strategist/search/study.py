@@ -6,7 +6,6 @@ import random
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
 from multiprocessing import get_context
@@ -23,6 +22,7 @@ from strategist.contract.goals import THROUGHPUT_ONLY, Goals, peak_bytes
 from strategist.contract.measurement import RAN, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
+from strategist.frozen import frozen
 from strategist.search.candidate_features import CandidateFeatures, plan_features
 from strategist.search.sampler import AT_LEAST, MEMORY_RATIO, MISSES, OUT_OF_MEMORY, STEP_RATIO, SurrogateSampler
 from strategist.search.settings import Settings, distance
@@ -54,7 +54,7 @@ METRICS = {
 """Quantity that each objective minimises, as named in Optuna's tools."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Tried:
     """A candidate that has a trial. The ``plan`` is priced by the current calibration; ``measurement`` is None while the trial
     runs or if it was lost.
@@ -64,7 +64,7 @@ class Tried:
     measurement: Measurement | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Proposal:
     """The next plan to try, and by which share it is expected to be better than the best so far; None if unknown."""
 
@@ -193,7 +193,7 @@ def _varying_choices(features: CandidateFeatures) -> Choices:
     return {name: _UncopiedDistribution(features.values[name]) for name in features.varying_settings}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class FinishedTrial:
     """A finished trial for an Optuna storage: what was tried, its start and end (seconds since 1970), and further attributes."""
 

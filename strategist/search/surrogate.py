@@ -10,11 +10,12 @@ Contextual Gaussian Process Bandit Optimization, NIPS 2011).
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtr
 
+from strategist.frozen import frozen
 from strategist.search.candidate_features import CandidateFeatures, Floats, concatenate
 
 PART_SPREAD = 0.3
@@ -55,7 +56,7 @@ _RATIOS = np.linspace(-2.0, 2.0, 1601)
 """Logarithms of a share of the memory: between two the chance to fit is a straight line, to some millionths; beyond, it is sure."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ObservedCandidate:
     """Observations of one candidate.
 
@@ -82,7 +83,7 @@ class ObservedCandidate:
     lost: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class OtherStudies:
     """Observations of another study, with the features of its candidates priced for its own model and cluster."""
 
@@ -90,7 +91,7 @@ class OtherStudies:
     observations: tuple[ObservedCandidate, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Surrogate:
     """Predictions for each candidate: mean and standard deviation of the logarithm of the objective, and the probability that it
     runs and keeps to the constraints.

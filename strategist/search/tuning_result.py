@@ -1,7 +1,5 @@
 """Result of a finished tuning."""
 
-from dataclasses import dataclass
-
 from strategist.contract.evidence import PolicyEvidence
 from strategist.contract.goals import THROUGHPUT_ONLY, Goals
 from strategist.contract.knobs import KnobValue
@@ -9,9 +7,10 @@ from strategist.contract.plan import Reason
 from strategist.contract.request import Request
 from strategist.contract.study import TrialResult
 from strategist.cost.calibration import Calibration
+from strategist.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CrashCause:
     """Settings that make trials crash: ``crashed`` have them; ``ran`` differs from one of these in nothing else and did not
     crash.
@@ -22,7 +21,7 @@ class CrashCause:
     ran: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Confirmation:
     """Comparison of the best trial with the second best.
 
@@ -43,7 +42,7 @@ class Confirmation:
         return not self.in_doubt or (len(self.pairs) > 1 and min(self.pairs) > 0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Errors:
     """Median of |predicted / measured - 1| over ``trials`` that ran; None without such trials."""
 
@@ -52,7 +51,7 @@ class Errors:
     peak_memory: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TuningResult:
     """Result of a study.
 

@@ -1,7 +1,7 @@
 """Evidence for cards: how often trials of studies and of measurement files support or contradict each policy."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from strategist.contract.measurement import EVIDENCE_OUTCOMES, Kind
 from strategist.contract.progress import counted
 from strategist.contract.study import HISTORY
 from strategist.expr.columns import row_of
+from strategist.frozen import frozen
 from strategist.paths import data_dir
 from strategist.profiles import history
 from strategist.profiles.history import Record
@@ -19,7 +20,7 @@ from strategist.rules.evidence import Trial, survey
 from strategist.search.facts import estimate_facts, observed_facts, situation_facts
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CardEvidence:
     """Evidence for the policies of a deck, summed over histories.
 

@@ -5,12 +5,12 @@ input is the finished trials, so any tuner can continue it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from strategist.contract.measurement import RAN, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.settings import settings_of
 from strategist.contract.study import TrialResult
+from strategist.frozen import frozen
 from strategist.search.settings import Settings
 from strategist.search.tuning_result import CrashCause
 
@@ -18,7 +18,7 @@ MIN_CRASHES = 2
 """Number of crashes with the same settings that is needed; a single crash may have another cause."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _Case:
     """A crashed trial, the most similar trial that ran, and the settings of the first that differ from the second."""
 

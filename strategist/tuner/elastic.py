@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from strategist.cards.deck import Deck
@@ -17,6 +17,7 @@ from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.executors.executor import OnEvent
 from strategist.executors.local import LocalExecutor, allowed_restarts
+from strategist.frozen import frozen
 from strategist.planning.planner import ranked
 from strategist.profiles.cluster import scaled
 from strategist.profiles.situation import on_cluster, situation_of_plan
@@ -34,7 +35,7 @@ TRANSIENT_OUTCOMES = (Outcome.CRASH, Outcome.INFRASTRUCTURE, Outcome.TIMEOUT)
 """Outcomes that may not happen again when the same plan restarts."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Shrink:
     """A restart of a training on fewer devices.
 

@@ -1,11 +1,11 @@
 """Events of a tuning, each with the state of the study at that time."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from strategist.contract.measurement import Kind
 from strategist.contract.progress import Progress
 from strategist.cost.calibration import Calibration
+from strategist.frozen import frozen
 from strategist.tuner.limits import Limits
 from strategist.tuner.study_state import StudyState
 
@@ -23,7 +23,7 @@ class EventType(StrEnum):
     OVER = "over"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TuneEvent:
     """An event of a tuning, sent without delay, and at least every second while a trial runs.
 

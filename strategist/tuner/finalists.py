@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import exp, log, sqrt
 from typing import Generic, Protocol, TypeVar
 
@@ -10,6 +9,7 @@ from strategist.contract.goals import Goals
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.study import REPEAT
+from strategist.frozen import frozen
 from strategist.search.pareto_front import undominated
 from strategist.search.study import UNINFORMATIVE_OUTCOMES
 from strategist.search.tuning_result import Confirmation
@@ -46,7 +46,7 @@ class RankedTrial(Protocol):
 T = TypeVar("T", bound=RankedTrial)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Finalist(Generic[T]):
     """A candidate whose trials all ran well.
 

@@ -5,7 +5,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from strategist.contract.settings import SETTING_NAMES, full_name, with_settings
 from strategist.contract.study import HISTORY, REPEAT, ImportResult, TrialState, repeat_key
 from strategist.cost.calibration import Calibration
 from strategist.errors import FileError, InputError, StrategistError, did_you_mean, not_among
+from strategist.frozen import frozen
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import AttemptRow, TrialRow
 from strategist.planning.planner import price_candidate
@@ -40,7 +41,7 @@ COLUMNS = (*SETTINGS, *flat_table.MEASURED, "outcome", "proposed_by", *IGNORED)
 OPEN = (TrialState.QUEUED.value, TrialState.RUNNING.value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Found:
     """A measured candidate read from a file."""
 

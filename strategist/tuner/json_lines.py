@@ -1,11 +1,12 @@
 """A tuning as a stream of JSON lines, one for each relevant event."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
 from strategist.contract.study import StudyTrial
+from strategist.frozen import frozen
 from strategist.search.tuning_result import Confirmation
 from strategist.tuner import flat_table
 from strategist.tuner.event import EventType, TuneEvent
@@ -22,7 +23,7 @@ class LineType(StrEnum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TuneLine:
     """A line of the stream.
 

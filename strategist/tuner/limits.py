@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from strategist.errors import InputError, not_among
+from strategist.frozen import frozen
 from strategist.ledger.rows import TrialRow
 from strategist.search.settings import SAMPLERS
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Limits:
     """Limits of a tuning, and the sampler that proposes its trials.
 

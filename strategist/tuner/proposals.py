@@ -1,10 +1,9 @@
 """Proposals: the next trial of a study, from crash bisection, a card, the search, or a repeat of a finalist."""
 
-from dataclasses import dataclass
-
 from strategist.contract.measurement import Kind
 from strategist.contract.plan import Plan
 from strategist.contract.study import REPEAT, TrialState, repeat_key
+from strategist.frozen import frozen
 from strategist.ledger.rows import TrialRow
 from strategist.profiles.history import Record
 from strategist.search.study import Proposal, propose
@@ -23,7 +22,7 @@ NOISY_OBJECTIVES = ("throughput", "cost", "energy")
 """Objectives whose measurements are noisy, because they depend on time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Proposed:
     """The next trial.
 

@@ -1,6 +1,6 @@
 """Repairs a study with a damaged ledger: rebuilds it from its intact rows and the records of its history."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from strategist.contract import codec
@@ -8,6 +8,7 @@ from strategist.contract.measurement import Kind, Measurement
 from strategist.contract.request import Request
 from strategist.contract.study import HISTORY, TrialState
 from strategist.errors import FileError, InputError
+from strategist.frozen import frozen
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.recovery import Recovered, recover
 from strategist.ledger.rows import AttemptRow, TrialRow
@@ -16,7 +17,7 @@ from strategist.profiles.situation import situation
 from strategist.tuner.import_trials import Found, finished_rows, mismatch, native
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Repaired:
     """Result of a repair.
 

@@ -3,7 +3,7 @@ again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from strategist.cards.deck import Deck
@@ -17,6 +17,7 @@ from strategist.contract.scaling import Scaling, ScalingPoint
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.executors.executor import TrialRunner
+from strategist.frozen import frozen
 from strategist.planning import planner
 from strategist.profiles import local_machine
 from strategist.profiles.cluster import scaled
@@ -26,7 +27,7 @@ OnPoint = Callable[[ScalingPoint], None]
 GIVEN, DATA_AXIS, PLANNED = "as given", "data axis", "planned anew"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Scaled:
     """The plan for one number of devices, and how it was made; ``plan`` is None if there is none, and ``message`` is the reason."""
 

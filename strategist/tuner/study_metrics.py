@@ -2,18 +2,18 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from strategist.contract.measurement import RAN, Kind
 from strategist.contract.study import TrialResult
 from strategist.cost.calibration import Calibration
+from strategist.frozen import frozen
 from strategist.planning.planner import price_candidate
 from strategist.tuner.event import TuneEvent
 from strategist.tuner.limits import device_hours
 from strategist.tuner.study_state import StudyState
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StepError:
     """|predicted / measured - 1| of the step time of a trial.
 
@@ -26,7 +26,7 @@ class StepError:
     proposed: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StudyMetrics:
     """Results of a study so far, and their cost.
 

@@ -1,7 +1,7 @@
 """Study state: immutable snapshot of a study at one moment; the only input to proposals."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from strategist.cards.deck import Deck
@@ -10,6 +10,7 @@ from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
 from strategist.contract.study import TrialResult, TrialState
 from strategist.cost.calibration import Calibration
+from strategist.frozen import frozen
 from strategist.ledger.rows import TrialRow
 from strategist.planning.planner import price_candidate, ranked
 from strategist.profiles.history import Record
@@ -46,7 +47,7 @@ class Rankings:
         return self.latest
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StudyState:
     """Immutable snapshot of a study.
 

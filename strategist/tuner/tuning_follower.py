@@ -1,15 +1,14 @@
 """Tuning follower: snapshots of a tuning from its events, for listeners."""
 
-from dataclasses import dataclass
-
 from strategist.contract.study import StudyTrial, TrialState
+from strategist.frozen import frozen
 from strategist.tuner.event import TuneEvent
 from strategist.tuner.finalists import front
 from strategist.tuner.study import trial_of
 from strategist.tuner.study_metrics import StudyMetrics, metrics_at, seconds_left
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TuningSnapshot:
     """A tuning at an event.
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from strategist.cards.deck import Deck
@@ -14,6 +14,7 @@ from strategist.cost.calibration import Calibration
 from strategist.cost.fit import fit
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import FileError, InputError
+from strategist.frozen import frozen
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import TrialRow
 from strategist.planning.planner import price_candidate
@@ -26,7 +27,7 @@ FACT_PREFIX = "warm "
 """Prefix of the ledger facts that hold a warm start; the place of the other study follows."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class WarmStart:
     """Trials of another study whose outcomes depend on their plans, as they were when the warm start was made.
 

@@ -1,14 +1,14 @@
 """Stacked bars, one per row; names and figures are text, so that they stay readable if the bar is narrow."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from strategist.frozen import frozen
 from strategist.report.page.html import Html, element, empty
 
 HEIGHT = 10.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Bar:
     """A row: its name, stacked ``parts`` in order, their text, and the figure at its end."""
 

@@ -2,10 +2,10 @@
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from strategist.frozen import frozen
 from strategist.report.page.html import Html, element, empty, join
 
 _FOLDER = Path(__file__).parent
@@ -13,7 +13,7 @@ STYLES = (_FOLDER.parent / "page.css", _FOLDER / "pictures.css")
 SCRIPT = _FOLDER / "page.js"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Section:
     """A section of a page; ``introduction`` is its first sentence."""
 

@@ -1,14 +1,14 @@
 """Headline of a report: a badge with the verdict, and the most important figures."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from strategist.frozen import frozen
 from strategist.report.page.html import Html, element, join
 
 GOOD, UNSURE, BAD = "good", "unsure", "bad"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Figure:
     """A figure with its name and a remark."""
 

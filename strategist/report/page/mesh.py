@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.report import MeshAxis
+from strategist.frozen import frozen
 from strategist.report.page.html import Html, element, empty, join
 from strategist.report.setting_text import AXIS_WORDS, counted
 
@@ -41,7 +41,7 @@ def _caption(axis: MeshAxis, cluster: Cluster) -> Html:
     return element("figcaption", element("b", f"{axis.name} {axis.degree}"), text)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _Grid:
     """The drawn nodes, and the positions of nodes and devices."""
 

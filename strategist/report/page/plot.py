@@ -1,8 +1,9 @@
 """Plots: two axes with ticks, and marks with tooltips that a filter can hide."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from strategist.frozen import frozen
 from strategist.report.page.html import Html, element, empty, join
 from strategist.report.plot_axes import Axis, LinearAxis, axis_of
 
@@ -12,7 +13,7 @@ MIN_X_TICK_DISTANCE, MIN_Y_TICK_DISTANCE = 76.0, 24.0
 """Least distance of ticks along the horizontal and the vertical axis."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Mark:
     """A dot: its position, tooltip, CSS class, and attributes for filters."""
 
@@ -23,7 +24,7 @@ class Mark:
     marks: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Scale:
     """Both axes with their names; ``formats`` show their ticks."""
 

@@ -1,7 +1,6 @@
 """Predicted against measured values: each trial as predicted when proposed, and the errors of the study."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from strategist.contract.estimate import Estimate
@@ -9,6 +8,7 @@ from strategist.contract.goals import peak_bytes
 from strategist.contract.measurement import Measurement
 from strategist.contract.report import Learned, StudyReport
 from strategist.contract.study import Study, StudyTrial
+from strategist.frozen import frozen
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.plot import Mark, diagonal, equal_scale, plot
 from strategist.report.page.tables import table
@@ -16,7 +16,7 @@ from strategist.report.setting_text import change_words, percent
 from strategist.units import GIB, show_bytes, show_seconds
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Pair:
     """A trial's predicted and measured value, in the unit of the axes and in words."""
 
