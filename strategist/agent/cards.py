@@ -25,7 +25,7 @@ _SUMMARISED_SECTIONS = ("id", "title", "status", "module", "intent", "example")
 
 @frozen
 class CardsAnswer:
-    """``modules`` counts the cards by module, of all in force."""
+    """``modules`` counts all active cards by module."""
 
     cards: int
     modules: dict[str, int]
@@ -40,7 +40,7 @@ class SearchAnswer:
 
 @frozen
 class ListedCard:
-    """``acts``: the card has effects; otherwise it is advice."""
+    """``acts``: the card has effects; otherwise it only gives advice."""
 
     id: str
     module: str
@@ -120,7 +120,7 @@ class LintArguments(Arguments):
 
 @tool({}, {"module": "tp"})
 def list_cards(session: AgentSession, arguments: ListArguments) -> PagedAnswer[CardsAnswer, ListedCard]:
-    """Lists the active strategy cards by id, module and title; optionally of one module."""
+    """Lists the active strategy cards with id, module and title; optionally only those of one module."""
     deck = _deck(session, arguments)
     modules: dict[str, int] = {}
     for card in deck.cards:

@@ -67,7 +67,7 @@ class Dispatcher:
         """
         async with self.logged_call(name, arguments):
             if (tool := self.tools.get(name)) is None:
-                raise RefusedError("unknown_tool", f"tool {name} is none", f"known are {', '.join(self.tools)}")
+                raise RefusedError("unknown_tool", f"there is no tool {name}", f"call one of {', '.join(self.tools)}")
             parsed = tool.parsed(arguments)
             if tool.of_server:
                 answer = await tool.function(self, parsed, on_progress)

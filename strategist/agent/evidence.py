@@ -45,38 +45,38 @@ class Outcomes(Arguments):
 
 
 class Observed(Outcomes):
-    mfu: Annotated[float, number("Share of the peak.", 0.41)] = 0.0
+    mfu: Annotated[float, number("Share of the peak FLOPs.", 0.41)] = 0.0
     exposed_comm_ratio_by_axis: Annotated[
         dict[Annotated[str, OneOf(OBSERVED_AXES)], Share],
         Field(default_factory=dict, description="Share of the step in which only this axis communicated."),
         WithJsonSchema(AXES_SCHEMA, mode="validation"),
     ]
     rank_imbalance: Annotated[float, number("Computing time of a stage's slowest rank over its median, minus 1.", 0.1)] = 0.0
-    stage_imbalance: Annotated[float, number("The same of the slowest stage over the median stage.", 0.2)] = 0.0
+    stage_imbalance: Annotated[float, number("Computing time of the slowest over the median stage, minus 1.", 0.2)] = 0.0
 
 
 class Recorded(Outcomes):
-    tokens_per_second: Annotated[float, number("Of all devices; this or step_seconds.", 12000)] = 0.0
-    steps_measured: Annotated[int, whole("", 20)] = 0
-    message: Annotated[str, text("What the run said where it failed.", "CUDA out of memory")] = ""
+    tokens_per_second: Annotated[float, number("Of all devices together; give this or step_seconds.", 12000)] = 0.0
+    steps_measured: Annotated[int, whole("Number of measured steps.", 20)] = 0
+    message: Annotated[str, text("Error message of a failed run.", "CUDA out of memory")] = ""
 
 
 class AdviseArguments(shared_arguments.Cards, shared_arguments.Language, shared_arguments.WaitArguments):
     plan: shared_arguments.PlanName
-    measured: Annotated[Observed, Field(description="What the run showed; what is left out is unknown.")]
+    measured: Annotated[Observed, Field(description="Measured figures; figures left out are unknown.")]
 
 
 class RecordArguments(Arguments):
     study: shared_arguments.Study
     plan: shared_arguments.PlanName = ""
-    measured: Annotated[Recorded, Field(description="What a run of the plan showed.")] = Recorded()
-    file: Annotated[str, text("A .csv, .parquet or .jsonl file of the workspace, instead of a plan.", "sweep.csv")] = ""
+    measured: Annotated[Recorded, Field(description="Measured figures of a run of the plan.")] = Recorded()
+    file: Annotated[str, text("A .csv, .parquet or .jsonl file in the workspace, instead of a plan.", "sweep.csv")] = ""
 
 
 @frozen
 class AdviceAnswer:
-    """``assumed`` says which figures are predictions because no measured one was given. Items: what cards would try, what is
-    predicted to help most first."""
+    """``assumed`` says which figures are predictions because no measured one was given. Items: proposals of cards, the
+    largest predicted gain first."""
 
     plan: ShownPlan
     assumed: tuple[str, ...]
@@ -109,7 +109,7 @@ class CardEvidence:
 
 @tool({"plan": "58698c070e9c", "measured": {"comm_ratio": 0.5, "exposed_comm_ratio": 0.4}}, long=True)
 def advise(session: AgentSession, arguments: AdviseArguments) -> PagedAnswer[AdviceAnswer, ShownProposal]:
-    """Settings to change after a run with the given figures: the proposals of cards, best first."""
+    """Settings to change after a measured run: the proposals of cards, best first."""
     plan = session.plan(arguments.plan)
     known = arguments.measured.model_dump(exclude_unset=True)
     peak = known.pop("peak_memory_gib", None)
@@ -127,7 +127,7 @@ def advise(session: AgentSession, arguments: AdviseArguments) -> PagedAnswer[Adv
 
 @tool({"study": "studies/first", "plan": "58698c070e9c", "measured": {"step_seconds": 80.1, "peak_memory_gib": 12.4}}, changes=True)
 def record_evidence(session: AgentSession, arguments: RecordArguments) -> PagedAnswer[ImportResult, CardEvidence]:
-    """Adds measurements to a study of the workspace: a plan with its figures, or a file of measured candidates. Returns which
+    """Adds measurements to a study in the workspace: a plan with its figures, or a file of measured candidates. Returns which
     cards the study's trials support or contradict."""
     study, request = session.workspace.inside(arguments.study), None
     if bool(arguments.file) == bool(arguments.plan):

@@ -33,7 +33,7 @@ class CheckAnswer:
 
 @frozen
 class ShownChange:
-    """One setting otherwise; ``speedup`` is the factor by which steps are faster."""
+    """A change of one setting; ``speedup`` is the old step time divided by the new one."""
 
     setting: str
     value: KnobValue
@@ -46,7 +46,7 @@ class ShownChange:
 
 @frozen
 class ExportAnswer:
-    """``files`` lie in the workspace; ``command`` starts them in their folder. Items: what the format cannot say."""
+    """``files`` lie in the workspace; ``command`` starts them in their folder. Items: settings that the format cannot express."""
 
     format: str
     files: tuple[str, ...]
@@ -62,7 +62,7 @@ class SavedAnswer:
 
 @frozen
 class LoadedAnswer:
-    """The plan of a file, which other tools now take by its id."""
+    """The plan of a file; other tools take its id."""
 
     plan: ShownPlan
     model: str
@@ -83,17 +83,17 @@ class TraceAnswer:
 class CheckArguments(
     shared_arguments.SituationArguments, shared_arguments.Deciding, shared_arguments.Language, shared_arguments.WaitArguments
 ):
-    file: Annotated[str, text("The file.", "ds_config.json")]
-    format: Annotated[str, OneOf(api.readable_formats()), text("Where its content does not tell.")] = ""
+    file: Annotated[str, text("A configuration file in the workspace.", "ds_config.json")]
+    format: Annotated[str, OneOf(api.readable_formats()), text("Format, if it cannot be recognised from the content.")] = ""
     model: shared_arguments.Model = ""
 
 
 class ExportArguments(shared_arguments.Cards):
     plan: shared_arguments.PlanName
-    format: Annotated[str, OneOf(api.formats()), text("The system.")]
-    folder: Annotated[str, text("A new folder.", "train")]
-    job: Annotated[str, OneOf(api.JOBS), text("A scheduler's job as well.")] = ""
-    image: Annotated[str, text("The container's.", "torch:2.13")] = ""
+    format: Annotated[str, OneOf(api.formats()), text("Format of the files.")]
+    folder: Annotated[str, text("A new folder in the workspace.", "train")]
+    job: Annotated[str, OneOf(api.JOBS), text("Also write the job file of this scheduler.")] = ""
+    image: Annotated[str, text("Container image of the job.", "torch:2.13")] = ""
 
 
 class PlanFileArguments(Arguments):
@@ -102,23 +102,23 @@ class PlanFileArguments(Arguments):
 
 
 class LoadArguments(Arguments):
-    file: Annotated[str, text("A plan's .json file of the workspace.", "out/plan.json")]
+    file: Annotated[str, text("A plan file (.json) in the workspace.", "out/plan.json")]
 
 
 class TraceArguments(shared_arguments.WaitArguments):
     plan: shared_arguments.PlanName
-    file: Annotated[str, text("A new .json file of the workspace.", "out/trace.json")]
+    file: Annotated[str, text("A new .json file in the workspace.", "out/trace.json")]
 
 
 class ReportArguments(shared_arguments.Deciding, shared_arguments.Language, shared_arguments.WaitArguments):
     plan: Annotated[str, text("Id of a plan made here, or a plan's .json file; this or study.", "58698c070e9c")] = ""
     study: Annotated[str, text("Folder of a study in the workspace.", "studies/first")] = ""
-    file: Annotated[str, text("A new .html file of the workspace.", "out/report.html")]
+    file: Annotated[str, text("A new .html file in the workspace.", "out/report.html")]
 
 
 @tool({"file": "ds_config.json", "model": "8b", "gpus": "8x24GB"}, long=True)
 def check_config(session: AgentSession, arguments: CheckArguments) -> PagedAnswer[CheckAnswer, Finding | ShownChange]:
-    """Checks another framework's config file in the workspace: whether it fits, its speed, its problems, and a better plan."""
+    """Checks another framework's configuration file in the workspace: fit, speed, problems, and a better plan."""
     path, name = session.workspace.inside(arguments.file), arguments.format
     values = shared_arguments.given(session, arguments, arguments.model)
     if values.model is None and (model_name := api.named_model(path, format=name)) is not None:
@@ -148,7 +148,7 @@ def check_config(session: AgentSession, arguments: CheckArguments) -> PagedAnswe
 
 @tool({"plan": "58698c070e9c", "format": "pytorch", "folder": "train"}, changes=True)
 def export(session: AgentSession, arguments: ExportArguments) -> PagedAnswer[ExportAnswer, Finding]:
-    """Writes a plan as another system's files into a new folder of the workspace; with job also the file that a scheduler takes."""
+    """Writes a plan as another framework's files to a new folder in the workspace; with job, also the scheduler's job file."""
     folder = session.workspace.inside(arguments.folder)
     written = api.export_plan(
         session.plan(arguments.plan), arguments.format, job=arguments.job, options=api.JobOptions(image=arguments.image),
@@ -163,7 +163,7 @@ def export(session: AgentSession, arguments: ExportArguments) -> PagedAnswer[Exp
 
 @tool({"plan": "58698c070e9c", "file": "out/plan.json"}, changes=True)
 def save_plan(session: AgentSession, arguments: PlanFileArguments) -> PagedAnswer[SavedAnswer, Never]:
-    """Writes a plan into a new file of the workspace, for strategist run."""
+    """Writes a plan to a new file in the workspace, for strategist run."""
     return PagedAnswer(
         head=SavedAnswer(file=session.workspace.write_new(arguments.file, codec.dumps(session.plan(arguments.plan))))
     )
@@ -171,7 +171,7 @@ def save_plan(session: AgentSession, arguments: PlanFileArguments) -> PagedAnswe
 
 @tool({"file": "out/plan.json"})
 def load_plan(session: AgentSession, arguments: LoadArguments) -> PagedAnswer[LoadedAnswer, Never]:
-    """Reads a plan's file of the workspace and gives it an id, which all tools take."""
+    """Reads a plan file in the workspace and returns an id for other tools."""
     plan = session.plan(arguments.file)
     session.keep(plan, None)
     return PagedAnswer(head=LoadedAnswer(plan=shown(plan), model=plan.model.name, gpus=plan.cluster.name))
@@ -179,7 +179,7 @@ def load_plan(session: AgentSession, arguments: LoadArguments) -> PagedAnswer[Lo
 
 @tool({"plan": "58698c070e9c", "file": "out/report.html"}, long=True, changes=True)
 def report(session: AgentSession, arguments: ReportArguments) -> PagedAnswer[SavedAnswer, Never]:
-    """Draws a plan or a study as one page, for people: a new .html file of the workspace that needs nothing else."""
+    """Writes a report of a plan or study for people: a new, self-contained .html file in the workspace."""
     if bool(arguments.plan) == bool(arguments.study):
         raise RefusedError("invalid_arguments", "one of plan and study is needed", "give a plan's id, or a study's folder")
     if arguments.study:
@@ -196,7 +196,7 @@ def report(session: AgentSession, arguments: ReportArguments) -> PagedAnswer[Sav
 
 @tool({"plan": "58698c070e9c", "file": "out/trace.json"}, long=True, changes=True)
 def trace(session: AgentSession, arguments: TraceArguments) -> PagedAnswer[TraceAnswer, Never]:
-    """Writes the simulated step of a plan into a new file of the workspace, for Perfetto and Chrome's tracing."""
+    """Writes the simulated step of a plan to a new file in the workspace, for Perfetto or chrome://tracing."""
     document = api.trace(session.plan(arguments.plan))
     file, about = session.workspace.write_new(arguments.file, json.dumps(document)), document["otherData"]
     return PagedAnswer(

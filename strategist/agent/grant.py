@@ -104,7 +104,7 @@ class Budget:
         if trials > self.trials_left or minutes > self.minutes_left:
             left = f"{self.trials_left} trials and {max(self.minutes_left, 0.0):.2f} minutes are left of the grant"
             raise RefusedError(
-                "grant_spent", f"{trials} trials and {minutes:g} minutes are asked for, and {left}", "ask for no more"
+                "grant_spent", f"{trials} trials and {minutes:g} minutes are asked for, and {left}", "ask for at most that"
             )
 
     def record_spending(self, job: str, trials: int, seconds: float) -> None:

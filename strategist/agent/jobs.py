@@ -173,7 +173,7 @@ class Jobs:
         if name in self.running:
             return self.running[name].shown()
         if (found := self._read(name)) is None:
-            raise RefusedError("unknown_job", f"job {name} is none", "call job_status without a job, which lists all")
+            raise RefusedError("unknown_job", f"there is no job {name}", "call job_status without a job, which lists all")
         return found
 
     def all(self) -> tuple[ShownJob, ...]:

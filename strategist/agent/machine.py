@@ -18,7 +18,7 @@ NEEDS_NETWORK = ("ports", "port-taken")
 
 @frozen
 class MachineAnswer:
-    """Devices that ``gpus: local`` means, and the rest of the grant. ``links`` connect the devices."""
+    """Devices that ``gpus: local`` stands for, and what is left of the grant. ``links`` connect the devices."""
 
     devices: int
     device: str
@@ -33,7 +33,7 @@ class MachineAnswer:
 
 @frozen
 class DiagnosisAnswer:
-    """Items: the findings, the gravest first. ``sound`` says that none is an error."""
+    """Items: the findings, errors first. ``sound``: none of them is an error."""
 
     sound: bool
     findings: int
@@ -45,7 +45,7 @@ class NoArguments(Arguments):
 
 @tool({})
 def describe_machine(session: AgentSession, arguments: NoArguments) -> PagedAnswer[MachineAnswer, Never]:
-    """Devices and memory of this machine (the meaning of gpus: local), and the rest of the grant for trials."""
+    """Devices and memory of this machine, which gpus: local stands for, and what is left of the grant for trials."""
     cluster = api.cluster("local")
     host = cluster.host_memory_bytes
     return PagedAnswer(

@@ -91,7 +91,7 @@ class Pages:
         if key not in self._answers and start == "0" and (answer := self._stored_answer(key)) is not None:
             return self.first(answer)
         if key not in self._answers or not start.isdigit() or not 0 < int(start) < len(self._answers[key][1]):
-            raise RefusedError("unknown_handle", f"handle {handle} names no page of this session", "make the first call again")
+            raise RefusedError("unknown_handle", f"handle {handle} is unknown in this session", "repeat the call that gave it")
         return self._page(key, int(start))
 
     def _page(self, key: str, start: int) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class ShownAlternative:
 
 @frozen
 class Training:
-    """Duration and price of training on the requested tokens with the best plan; null if unknown."""
+    """Duration and price of training on the requested tokens with the best plan; price is null if unknown."""
 
     kind: str = "training"
     steps: int
@@ -89,7 +89,7 @@ class CardRemark:
 
 @frozen
 class ExplainAnswer:
-    """Items: each setting with the cards that asked for it; without a card, cost decided."""
+    """Items: each setting with the cards that chose its value; without a card, predicted cost chose it."""
 
     plan: ShownPlan
     not_as_shipped: tuple[str, ...]
@@ -97,7 +97,7 @@ class ExplainAnswer:
 
 @frozen
 class ShownDecision:
-    """``otherwise`` has, by other value, the obstacle."""
+    """``otherwise`` maps each other value to what rules it out."""
 
     setting: str
     value: KnobValue
@@ -108,8 +108,8 @@ class ShownDecision:
 
 @frozen
 class WhyNotAnswer:
-    """``obstacle``: illegal, forbidden, too large, host too small, slower, equally fast or faster. ``instead`` is the plan that it
-    would be."""
+    """``obstacle``: illegal, forbidden, too large, host too small, slower, equally fast or faster. ``instead`` is the plan with
+    that value."""
 
     setting: str
     value: KnobValue
@@ -122,7 +122,7 @@ class WhyNotAnswer:
 
 @frozen
 class SimulateAnswer:
-    """``verdict``: fits, too large or open. Items: each rank. ``predicted_gib`` is what the cost model says of the same."""
+    """``verdict``: fits, too large or open. Items: each rank. ``predicted_gib`` is the cost model's figure for the same memory."""
 
     plan: str
     verdict: str
@@ -158,8 +158,8 @@ class CompareAnswer:
 
 @frozen
 class ShownDifference:
-    """A difference; ``kind``: situation, setting, figure, memory, time or card. Null: it plays no part in that plan. Figures are in
-    the unit that their name has, memory in GiB, time in seconds."""
+    """A difference; ``kind``: situation, setting, figure, memory, time or card. Null: it does not apply to that plan. The
+    name of a figure has its unit; memory is in GiB, time in seconds."""
 
     kind: str
     name: str
@@ -168,20 +168,18 @@ class ShownDifference:
 
 
 class PlanArguments(shared_arguments.RequestArguments, shared_arguments.Language):
-    top: Annotated[int, whole("Plans by rank.", 5, most=20)] = 3
-    prove: Annotated[bool, Field(description="Simulate each plan, as simulate does, and rank by what that shows of memory.")] = (
-        False
-    )
+    top: Annotated[int, whole("Number of plans in the answer.", 5, most=20)] = 3
+    prove: Annotated[bool, Field(description="Simulate each plan, as simulate does, and rank by the simulated memory.")] = False
 
 
 class ExplainArguments(shared_arguments.Deciding, shared_arguments.Language, shared_arguments.WaitArguments):
     plan: shared_arguments.PlanName
-    setting: Annotated[str, text("This setting alone.", "recompute")] = ""
+    setting: Annotated[str, text("Explain only this setting.", "recompute")] = ""
 
 
 class WhyNotArguments(shared_arguments.Deciding, shared_arguments.Language):
     plan: shared_arguments.PlanName
-    setting: Annotated[str, text("NAME=VALUE, as fix of plan lists them.", "recompute=none")]
+    setting: Annotated[str, text("NAME=VALUE, as in fix of the tool plan.", "recompute=none")]
 
 
 class CompareArguments(Arguments):
@@ -193,7 +191,7 @@ class SimulateArguments(shared_arguments.WaitArguments):
     plan: shared_arguments.PlanName
     ranks: Annotated[
         list[Annotated[int, whole(least=0, most=10**6)]],
-        several("Ranks; first of the first and of the last stage if left out.", [0]),
+        several("Ranks; default: the first rank of the first and of the last pipeline stage.", [0]),
     ]
 
 
@@ -201,8 +199,8 @@ class SimulateArguments(shared_arguments.WaitArguments):
 def plan(
     session: AgentSession, arguments: PlanArguments
 ) -> PagedAnswer[PlanAnswer, ShownPlan | ShownProof | ShownAlternative | Training | Parts | CardRemark]:
-    """Does it fit, and which settings are best? Ranked plans for a model on some GPUs, each with an id that other tools take; then
-    alternatives, what was assumed, reasons, and what cards dropped."""
+    """Whether a model fits some GPUs, and the best settings: ranked plans, each with an id for other tools; then alternatives,
+    assumptions, reasons, and the candidates that cards excluded."""
     request = shared_arguments.request(session, arguments)
     answer = api.plan(request, **shared_arguments.deciding(session, arguments), top=arguments.top)
     if arguments.prove:
@@ -220,7 +218,7 @@ def plan(
 
 @tool({"plan": "58698c070e9c"}, {"plan": "58698c070e9c", "setting": "recompute"}, long=True)
 def explain(session: AgentSession, arguments: ExplainArguments) -> PagedAnswer[ExplainAnswer, ShownDecision | CardRemark]:
-    """Why each setting of a plan has its value: the cards that decided it, and the obstacles to other values."""
+    """Why each setting of a plan has its value: the cards that decided it, and what rules out other values."""
     setting = arguments.setting and setting_name(arguments.setting, f"setting {arguments.setting}")
     found = api.explain(session.plan(arguments.plan), **shared_arguments.deciding(session, arguments))
     head = ExplainAnswer(plan=shown(found.plan), not_as_shipped=found.not_as_shipped)
@@ -229,7 +227,7 @@ def explain(session: AgentSession, arguments: ExplainArguments) -> PagedAnswer[E
 
 @tool({"plan": "58698c070e9c", "setting": "recompute=none"})
 def why_not(session: AgentSession, arguments: WhyNotArguments) -> PagedAnswer[WhyNotAnswer, Never]:
-    """The obstacle to another value of one setting of a plan: a law, a card, memory or time, with numbers."""
+    """What rules out another value of one setting of a plan: a constraint, a card, memory or time, with figures."""
     name, value = parse_fix(arguments.setting)
     found = api.why_not(session.plan(arguments.plan), name, value, **shared_arguments.deciding(session, arguments))
     if found.plan is not None and (request := session.request(arguments.plan)) is not None:
@@ -244,7 +242,7 @@ def why_not(session: AgentSession, arguments: WhyNotArguments) -> PagedAnswer[Wh
 
 @tool({"first": "58698c070e9c", "second": "out/plan.json"})
 def compare(session: AgentSession, arguments: CompareArguments) -> PagedAnswer[CompareAnswer, ShownDifference]:
-    """Two plans side by side: settings, predicted figures, memory and time by part, and cards that only one has."""
+    """Compares two plans: settings, predicted figures, memory and time by part, and the cards that apply to only one."""
     first, second = session.plan(arguments.first), session.plan(arguments.second)
     return PagedAnswer(
         head=CompareAnswer(first=shown(first), second=shown(second)), items=tuple(_differences(api.compare(first, second)))
@@ -253,7 +251,7 @@ def compare(session: AgentSession, arguments: CompareArguments) -> PagedAnswer[C
 
 @tool({"plan": "58698c070e9c"}, long=True)
 def simulate(session: AgentSession, arguments: SimulateArguments) -> PagedAnswer[SimulateAnswer, SimulatedRank]:
-    """Checks a plan's memory without a GPU: runs some of its ranks on tensors without values. Takes seconds to minutes."""
+    """Checks a plan's memory without a GPU: runs some of its ranks on tensors that have no data. Takes seconds to minutes."""
     found = api.simulate(session.plan(arguments.plan), arguments.ranks)
     proof, predicted = found.proof, found.predicted
     head = SimulateAnswer(

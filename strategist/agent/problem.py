@@ -6,20 +6,20 @@ from strategist.errors import FileError, InputError, StrategistError
 from strategist.frozen import frozen
 
 PROBLEM_CODES = {
-    "invalid_arguments": "The arguments are not what the tool's schema says; nothing was done.",
-    "invalid_value": "A value breaks a law: of the request, a card, a plan or a study.",
-    "unreadable_file": "A file cannot be read as what it should be, or not be written.",
-    "outside_workspace": "A path leads out of the folder that the server was given.",
-    "unknown_tool": "There is no tool, resource or prompt of that name.",
-    "unknown_handle": "The handle is of another session, or was given up for newer ones.",
-    "unknown_plan": "No plan that was made in this workspace has that id.",
-    "unknown_job": "No job of this workspace has that name.",
+    "invalid_arguments": "The arguments do not match the tool's schema; nothing was done.",
+    "invalid_value": "A value in a request, card, plan or study is not allowed.",
+    "unreadable_file": "A file cannot be read, has the wrong content, or cannot be written.",
+    "outside_workspace": "A path leads outside the workspace.",
+    "unknown_tool": "There is no tool, resource or prompt with that name.",
+    "unknown_handle": "The handle belongs to another session, or was dropped when newer ones were made.",
+    "unknown_plan": "No plan made in this workspace has that id.",
+    "unknown_job": "No job in this workspace has that name.",
     "not_granted": "The server was started without a grant for trials.",
-    "grant_spent": "The grant has fewer trials or minutes left than the call asks for.",
-    "busy": "A trial or tuning is running, and one runs at a time.",
-    "out_of_time": "The call took longer than the server allows, and was ended.",
+    "grant_spent": "The grant has fewer trials or minutes left than the call needs.",
+    "busy": "A trial or tuning is already running; only one runs at a time.",
+    "out_of_time": "The call exceeded the server's time limit and was ended.",
     "cancelled": "The call was cancelled.",
-    "failed": "The machine's doing, such as a full disk; or a defect of strategist.",
+    "failed": "The machine failed, for example with a full disk, or strategist has a defect.",
 }
 """All codes with their meaning. Codes are never renamed; new ones may be added."""
 

@@ -28,27 +28,25 @@ def choose_a_layout(
 
 
 def why_is_my_run_slow(
-    run: Annotated[
-        str, Short, Field(description="what is known of it: model, GPUs, settings or configuration file, and what it showed")
-    ],
+    run: Annotated[str, Short, Field(description="model, GPUs, settings or configuration file, and measured figures")],
 ) -> str:
-    """Find out what holds a run back, and what to change first."""
+    """Find what makes a run slow, and what to change first."""
     return (
         f"This run is slow: {run}\n"
-        "1. Have its settings as a plan: check_config where there is a configuration file, else plan with fix for each known"
+        "1. Make a plan of its settings: with check_config if there is a configuration file, else with plan and fix for each known"
         " setting.\n"
-        "2. Compare what was measured with the plan's step_seconds, comm_ratio, exposed_comm_ratio and bubble_ratio: the part that"
-        " is furthest off is the place to look.\n"
+        "2. Compare what was measured with the plan's step_seconds, comm_ratio, exposed_comm_ratio and bubble_ratio: change first"
+        " what differs most.\n"
         "3. Call diagnose if it runs on this machine, and advise with the plan and the measured figures; give the peak memory if it"
         " is known.\n"
         "4. For the first two proposals call why_not, which says what the change would bring, and read_card for its risks.\n"
-        "5. Answer with one change to try first, what it should bring, and how to see whether it did. Once it was tried,"
-        " record_evidence keeps what was measured."
+        "5. Answer with one change to try first, what it should bring, and how to see whether it did. After the run,"
+        " record_evidence stores the measured figures."
     )
 
 
 def write_a_card(
-    knowledge: Annotated[str, Short, Field(description="what should be known, and where it comes from")],
+    knowledge: Annotated[str, Short, Field(description="the statement, and its source")],
 ) -> str:
     """Write a strategy card from a piece of knowledge, with its source."""
     return (

@@ -32,7 +32,7 @@ PROGRESS_SECONDS = 2.0
 
 @frozen
 class GrantedAnswer:
-    """A started trial or tuning, and the rest of the grant."""
+    """A started trial or tuning, and what is left of the grant."""
 
     job: str
     tool: str
@@ -45,7 +45,7 @@ class GrantedAnswer:
 
 @frozen
 class StatusAnswer:
-    """The rest of the grant, and the running trial or tuning. Items: the jobs, or one job with its trials."""
+    """What is left of the grant, and the running trial or tuning. Items: the jobs, or one job with its trials."""
 
     trials_left: int
     minutes_left: float
@@ -53,12 +53,12 @@ class StatusAnswer:
 
 
 class HandleArguments(Arguments):
-    handle: Annotated[str, text("Of an earlier answer, or of a job.", "1f0c9a77d2-6")]
+    handle: Annotated[str, text("Handle of an earlier answer or of a job.", "1f0c9a77d2-6")]
 
 
 class StatusArguments(Arguments):
-    job: Annotated[str, text("This one; all if left out.", "job-1")] = ""
-    wait_seconds: Annotated[float, number("Waits so long for the job's end.", 30, most=60)] = 0.0
+    job: Annotated[str, text("Name of a job; default: all.", "job-1")] = ""
+    wait_seconds: Annotated[float, number("Seconds to wait for the end of the job.", 30, most=60)] = 0.0
 
 
 class CancelArguments(Arguments):
@@ -74,8 +74,8 @@ class CancelArguments(Arguments):
 async def start_trial(
     dispatcher: Dispatcher, arguments: TrialArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[GrantedAnswer, Never]:
-    """Runs a plan once on this machine, under the grant: as a trial, or with settings total_steps and save as a training. It is a
-    job: call job_status."""
+    """Runs a plan once on this machine, under the grant: as a trial, or, with settings total_steps and save, as a training. Returns
+    a job: call job_status."""
     return await _start(dispatcher, TRIAL, "prepare_trial", arguments, 1, arguments.minutes)
 
 
@@ -83,7 +83,7 @@ async def start_trial(
 async def start_tuning(
     dispatcher: Dispatcher, arguments: TuningArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[GrantedAnswer, Never]:
-    """Tunes the request of a plan by trials on this machine, under the grant; each trial improves the next choice. It is a job:
+    """Tunes the request of a plan by trials on this machine, under the grant; each trial improves the next choice. Returns a job:
     call job_status."""
     return await _start(dispatcher, TUNING, "prepare_tuning", arguments, arguments.trials, arguments.minutes)
 
@@ -92,7 +92,7 @@ async def start_tuning(
 async def job_status(
     dispatcher: Dispatcher, arguments: StatusArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
-    """The rest of the grant, and all jobs of the workspace; or one job, with its trials. Call more with the handle of an ended
+    """What is left of the grant, and all jobs in the workspace; or one job with its trials. Call more with the handle of an ended
     job to get its answer."""
     if not arguments.job:
         return PagedAnswer(head=_status(dispatcher), items=dispatcher.jobs.all())
@@ -108,7 +108,7 @@ async def job_status(
 async def cancel_job(
     dispatcher: Dispatcher, arguments: CancelArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
-    """Ends a running job. A trial or tuning gets half a minute to end itself; the unused part of its grant is refunded."""
+    """Ends a running job. A trial or tuning has 30 seconds to exit by itself; the unused part of its grant is refunded."""
     job = dispatcher.jobs.find(arguments.job)
     job.scope.cancel()
     await job.over.wait()
@@ -117,7 +117,7 @@ async def cancel_job(
 
 @tool({"handle": "1f0c9a77d2-6"}, of_server=True)
 async def more(dispatcher: Dispatcher, arguments: HandleArguments, on_progress: OnProgress | None) -> dict[str, Any]:
-    """The next page of an answer that has a handle, or the first one of a job's answer."""
+    """The next page of an answer that has a handle, or the first page of a job's answer."""
     return dispatcher.pages.more(arguments.handle)
 
 
@@ -174,7 +174,7 @@ async def _start(
 
 def _refuse_second(dispatcher: Dispatcher) -> None:
     if (running := _granted(dispatcher)) is not None:
-        raise RefusedError("busy", f"job {running.name} is running", "ask job_status until it has ended, or cancel_job")
+        raise RefusedError("busy", f"job {running.name} is running", "call job_status until it has ended, or cancel_job")
 
 
 async def _run(dispatcher: Dispatcher, prepared: Prepared, minutes: float, job: Job) -> None:

@@ -26,22 +26,22 @@ _COUNTS = re.compile(r"([0-9]{1,12})\s*[xX]")
 _WORKLOAD, _PLAIN = Workload(), Request(model="", gpus="")
 
 Text = Annotated[str, text()]
-Model = Annotated[str, text("A preset, a bare size, a Hub id known here, or a config.json of the workspace.", "32b", "llama3-70b")]
+Model = Annotated[str, text("A preset, a size, a known Hub id, or a config.json in the workspace.", "32b", "llama3-70b")]
 PlanName = Annotated[str, text("Id of a plan made here, or a plan's .json file in the workspace.", "58698c070e9c")]
 Study = Annotated[str, text("Folder of a study in the workspace.", "studies/first")]
-NewFile = Annotated[str, text("A new file of the workspace.", "out/plan.json")]
+NewFile = Annotated[str, text("A new file in the workspace.", "out/plan.json")]
 
 
 class WaitArguments(Arguments):
-    wait_seconds: Annotated[float, number("Longer calls become jobs.", 0, most=600)] = WAIT_SECONDS
+    wait_seconds: Annotated[float, number("A call that takes longer becomes a job.", 0, most=600)] = WAIT_SECONDS
 
 
 class Language(Arguments):
-    lang: Annotated[str, OneOf(api.LANGUAGES), text("Language of what cards say.")] = api.ENGLISH
+    lang: Annotated[str, OneOf(api.LANGUAGES), text("Language of the texts of cards.")] = api.ENGLISH
 
 
 class OwnCards(Arguments):
-    cards: Annotated[list[Text], several("Folders of the workspace with cards beside the shipped ones.", ["my-cards"])]
+    cards: Annotated[list[Text], several("Folders in the workspace with cards to add to the shipped ones.", ["my-cards"])]
 
 
 class Cards(OwnCards):
@@ -49,7 +49,7 @@ class Cards(OwnCards):
 
 
 class Deciding(Cards):
-    calibration: Annotated[str, text("calibration.json of a study in the workspace.", "studies/first/calibration.json")] = ""
+    calibration: Annotated[str, text("The calibration.json of a study in the workspace.", "studies/first/calibration.json")] = ""
 
 
 class WorkloadArguments(Arguments):
@@ -75,26 +75,28 @@ def _settings() -> str:
 
 class SituationArguments(WorkloadArguments):
     gpus: Annotated[
-        str, text("Count and device, nodes x GPUs x device, local, or a cluster file of the workspace.", "8x24GB", "16x8xH100")
+        str, text("Count x device, nodes x GPUs x device, local, or a cluster file in the workspace.", "8x24GB", "16x8xH100")
     ]
-    host_memory: Annotated[str, text("Host memory of a node; plans then keep to it.", "512GiB")] = ""
-    fix: Annotated[list[Text], several("Required settings, NAME=VALUE, as plan lists them.", ["tp=4", "recompute=selective"])]
+    host_memory: Annotated[str, text("Limit on the host memory of a node.", "512GiB")] = ""
+    fix: Annotated[
+        list[Text], several("Fixed settings, NAME=VALUE; the tool plan lists the names.", ["tp=4", "recompute=selective"])
+    ]
 
 
 class RequestArguments(SituationArguments, Deciding, WaitArguments):
     model: Model
-    fix: Annotated[list[Text], several(f"Required settings, NAME=VALUE. {_settings()}", ["tp=4", "recompute=selective"])]
-    objective: Annotated[str, OneOf(OBJECTIVES), text("What makes a plan better.")] = _PLAIN.objective
-    allow: Annotated[list[Annotated[str, OneOf(tuple(CONVERGENCE))]], several("What may change the trained model.", ["float8"])]
+    fix: Annotated[list[Text], several(f"Fixed settings, NAME=VALUE. {_settings()}", ["tp=4", "recompute=selective"])]
+    objective: Annotated[str, OneOf(OBJECTIVES), text("What plans are ranked by.")] = _PLAIN.objective
+    allow: Annotated[list[Annotated[str, OneOf(tuple(CONVERGENCE))]], several("Changes of the trained model to allow.", ["float8"])]
     backend: Annotated[
         str,
-        text("What must be able to run the plan: any, native, or a name of resource strategist://profiles.", "native",
+        text("Back end that must support the plan: any, native, or a name from resource strategist://profiles.", "native",
              pattern="^[A-Za-z0-9_-]+$"),
     ] = _PLAIN.backend  # fmt: skip
-    tokens: Annotated[str, text("Tokens to be trained in all; the answer then says how long that takes.", "300B")] = ""
-    confidence: Annotated[float, number("How surely a plan must fit.", 0.9, least=0.5, most=0.999)] = _PLAIN.confidence
+    tokens: Annotated[str, text("Total number of tokens to train on; the answer then has the duration.", "300B")] = ""
+    confidence: Annotated[float, number("Required probability that a plan fits.", 0.9, least=0.5, most=0.999)] = _PLAIN.confidence
     node_failures: Annotated[str, text("Mean time until a node fails.", "6h")] = ""
-    price: Annotated[float, number("Dollars of a device for an hour.", 2.5)] = 0.0
+    price: Annotated[float, number("Dollars per device and hour.", 2.5)] = 0.0
 
 
 def request(session: AgentSession, arguments: RequestArguments) -> Request:

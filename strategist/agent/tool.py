@@ -82,7 +82,11 @@ class Tool:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
         position = ".".join(map(str, first["loc"])) or "the arguments"
-        raise RefusedError("invalid_arguments", f"{position}: {first['msg'][:300]}", f"write e.g. {dumps(self.examples[-1])}")
+        law, do = first["msg"][:300], f"write e.g. {dumps(self.examples[-1])}"
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+            known = ", ".join(self.arguments.model_fields) or "none"
+            law, do = "is not an argument of this tool", f"its arguments are {known}"
+        raise RefusedError("invalid_arguments", f"{position}: {law}", do)
 
     def answer(self, session: Any, arguments: dict[str, Any]) -> Answer:
         """The function's answer as JSON data, in the requested language."""

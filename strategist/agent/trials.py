@@ -57,12 +57,12 @@ def _inlined(schema: Any, types: dict[str, Any]) -> Any:
 
 class TrialArguments(Arguments):
     plan: shared_arguments.PlanName
-    minutes: Annotated[float, number("After so many it is ended.", 10.0, least=0.1, most=100_000)]
+    minutes: Annotated[float, number("Time limit of the job.", 10.0, least=0.1, most=100_000)]
     settings: Annotated[
         dict[str, Any],
         Field(
             default_factory=dict,
-            description=f"How it is run, as strategist run does; paths lie in the workspace. {TrialSettings.__doc__}",
+            description=f"Settings of the run, those of strategist run; paths are in the workspace. {TrialSettings.__doc__}",
         ),
         WithJsonSchema(_settings_schema()),
     ]
@@ -72,7 +72,7 @@ class TuningArguments(shared_arguments.Cards):
     plan: Annotated[str, text("Id of a plan that answers a request.", "58698c070e9c")]
     study: Annotated[str, text("A name for the study.", "first", pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
     trials: Annotated[int, whole("New trials.", 3, most=10_000)]
-    minutes: Annotated[float, number("After so many it is ended.", 10.0, least=0.1, most=100_000)]
+    minutes: Annotated[float, number("Time limit of the job.", 10.0, least=0.1, most=100_000)]
     steps: Annotated[int, whole("Steps to measure in a trial.", 20, most=100_000)] = 0
 
 

@@ -78,7 +78,7 @@ class Template:
                 except OSError:
                     self._end()
         parent_end.close()
-        raise RefusedError("failed", "no process can be started for the call", "look at the server's machine")
+        raise RefusedError("failed", "no process can be started for the call", "free memory or processes on the server's machine")
 
     def _end(self) -> None:
         if self._requests is not None and self._process is not None:
@@ -142,7 +142,7 @@ async def _run(request: dict[str, Any], on_progress: OnProgress | None) -> Any:
                     os.killpg(group, signal.SIGKILL)
     except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
         died = "the process of the call has died, for want of memory perhaps"
-        raise RefusedError("failed", died, "ask for less, or try again") from None
+        raise RefusedError("failed", died, "ask for less, or repeat the call") from None
 
 
 async def _answer(received: BufferedByteReceiveStream, on_progress: OnProgress | None) -> Any:

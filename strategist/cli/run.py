@@ -12,7 +12,7 @@ from strategist.cli import engine_options, plan_file, render, sections, training
 from strategist.cli.exit_codes import FAILED, INTERRUPTED
 from strategist.cli.parser import Parser
 from strategist.cli.training_progress import TrainingProgress, stop_with_checkpoint
-from strategist.contract import codec
+from strategist.contract import checkpoint, codec
 from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.progress import stage
@@ -78,8 +78,10 @@ def _output_lines(plan: str, settings: TrialSettings, folder: Path) -> Iterator[
     """Files that a training writes beside its measurement, and the command that continues it."""
     if settings.total_steps is None:
         return
-    yield f"curves in {Path(settings.log or folder) / 'curves.csv'}"
-    if settings.save and Path(settings.save).is_dir():  # not where it lies on other hosts
+    curves = Path(settings.log or folder) / "curves.csv"
+    if curves.exists():
+        yield f"curves in {curves}"
+    if settings.save and checkpoint.complete_checkpoints(settings.save):  # none if no step was saved, or on other hosts
         arguments = ("--resume", settings.save, "--save", settings.save, "--steps", str(2 * settings.total_steps))
         yield f"checkpoints in {settings.save}; to go on: {shlex.join(['strategist', 'run', plan, *arguments])}"
 

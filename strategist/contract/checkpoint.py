@@ -9,6 +9,7 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from strategist.contract import codec
+from strategist.contract.data_source import sources_of
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
@@ -54,8 +55,13 @@ class Training:
     evaluation_loss: float | None = None
 
     def resume_settings(self) -> TrialSettings:
-        """Settings for a resumed session: those that determine the training; settings of one session get their defaults."""
-        return replace(self.settings, **{name: getattr(DEFAULTS, name) for name in SESSION_SETTINGS})
+        """Settings for a resumed session: those that determine the training; settings of one session get their defaults.
+
+        ``weights`` is one of these, but examples keep its tokenizer: another one, or none, would change the data.
+        """
+        kept, data = self.settings, sources_of(self.settings.data) + sources_of(self.settings.evaluation_data)
+        tokenizer = kept.tokenizer or (kept.weights if any(source.holds_examples for source in data) else "")
+        return replace(kept, **{name: getattr(DEFAULTS, name) for name in SESSION_SETTINGS}, tokenizer=tokenizer)
 
 
 def name_of(step: int) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from strategist.contract import checkpoint, codec
 from strategist.contract.checkpoint import DESCRIPTION, Training
+from strategist.contract.data_source import DataSource
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
@@ -107,3 +108,14 @@ def test_a_trial_measures_the_requested_number_of_steps():
 def test_invalid_trial_settings_are_refused(wrong):
     with pytest.raises(InputError):
         TrialSettings(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("data", "tokenizer", "resumed"),
+    [("a.jsonl", "", "base"), ("a.jsonl", "other", "other"), ("a.bin", "", ""), ((DataSource(path="a.jsonl"),), "", "base")],
+)
+@pytest.mark.parametrize("field", ["data", "evaluation_data"])
+def test_examples_keep_the_tokenizer_of_the_first_weights(field, data, tokenizer, resumed):
+    settings = TrialSettings(total_steps=4, weights="base", tokenizer=tokenizer, **{field: data})
+    found = replace(TRAINING, settings=settings).resume_settings()
+    assert (found.weights, found.tokenizer) == ("", resumed)
