@@ -21,8 +21,8 @@ VALUES = 8 * 4 * 2048 * 16 * 2
 """Values of a step for each of a routed token's outputs: micro-batches, sequences, tokens, layers, experts of a token."""
 
 
-def elementwise_seconds(model: ModelShape, rate: float | None, memory_bytes_per_second: float = 1e16, stack: Stack = STREAMS) -> float:
-    on = cluster(1, 1, memory_bytes_per_second=memory_bytes_per_second, indexed_values_per_second=rate)
+def elementwise_seconds(model: ModelShape, rate: float | None, bandwidth: float = 1e16, stack: Stack = STREAMS) -> float:
+    on = cluster(1, 1, memory_bytes_per_second=bandwidth, indexed_values_per_second=rate)
     return float(price(model, on, WORKLOAD, table([row_of(CANDIDATE, 8)]), stack=stack).time["memory_bound"][0])
 
 
@@ -52,9 +52,7 @@ def test_ranks_with_several_experts_sort_what_they_receive_for_each_choice(ep: i
     """Read and written before the experts, and after them, in both passes."""
     candidate = replace(CANDIDATE, layout=Layout(dp_shard=8, ep=ep))
     seen = view(table([row_of(candidate, 8)]), WORKLOAD)
-    sorting, other = (
-        elementwise_traffic(EXPERTS, WORKLOAD, replace(STREAMS, dispatch=kind), seen) for kind in (dispatch, "ranks")
-    )
+    sorting, other = (elementwise_traffic(EXPERTS, WORKLOAD, replace(STREAMS, dispatch=kind), seen) for kind in (dispatch, "ranks"))
     routed_bytes = 2 * 4 * WORKLOAD.seq_len * 2 * 1024
     for each, without in zip(sorting, other, strict=True):
         assert each[0] - without[0] == pytest.approx(passes * routed_bytes)
