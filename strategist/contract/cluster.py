@@ -77,6 +77,8 @@ class Device:
     attention_efficiency: of FlashAttention-2. tuned_attention_gain: speed-up of kernels tuned to this chip (cuDNN, FlashAttention-3
         and 4).
     float8_gain: rate of matmuls in float8 over that in bf16, where measured; None stands for the ratio of the peaks.
+    indexed_values_per_second: values that an elementwise kernel of torch writes where operands are broadcast or strided, so that
+        it computes the address of each value; None stands for kernels that memory alone limits.
     allocator_slack: memory that the caching allocator reserves above allocated memory, as a share of the memory that is allocated
         and freed within a step.
     overlaps: communication runs concurrently with computation, on streams of its own.
@@ -104,6 +106,7 @@ class Device:
     clock_headroom: float = added(1.0)
     tuned_attention_gain: float = added(1.0)
     float8_gain: float | None = added(None)
+    indexed_values_per_second: float | None = added(None)
 
     def __post_init__(self) -> None:
         check_name("device name", self.name)

@@ -21,6 +21,7 @@ RING_GRADIENTS = ("fp32", "computed")
 EXPERTS = ("grouped", "streams", "sliced")
 RECOMPUTES = ("all", "needed")
 ADAPTERS = ("all", "attention", "query_key_value", "query_value")
+ACCUMULATIONS = ("kernels", "matmuls")
 
 
 @frozen
@@ -39,6 +40,8 @@ class Stack:
         whose flash kernels take no mask).
     elementwise: one kernel per operation (``eager``), or one kernel for all operations between two matmuls (``fused``).
     gradient_bytes: bytes per parameter of gradients between micro-batches.
+    accumulation: gradients are added to those of earlier micro-batches by ``kernels`` of their own, or by the ``matmuls`` that
+        compute them (Megatron: ``gradient_accumulation_fusion``).
     loss: properties of the loss.
     rotary_bytes: bytes per value of queries and keys (2 bytes each) that eager kernels move for rotary positions, in each pass.
     tile_tokens: feed-forwards process the sequence in tiles of this many tokens (0: at once). tiles_recompute: each tile is
@@ -69,6 +72,8 @@ class Stack:
     unpacking_bytes: bytes per 4-bit weight that dequantization moves beyond a single kernel, where layers are not compiled.
     gathers_normed_heads: under tensor parallelism each rank gathers the queries and keys of all heads before their norms, and
         computes norms and rotary positions of all of them (torchtitan's Qwen3 before 8c1d1c5fc of 2025-10-14).
+    copies_pieces: where optimizer states are sharded and parameters are not, each rank's piece of each updated parameter is copied
+        by a kernel of its own after the all-gather (nanotron/distributed.py: all_gather_coalesced).
     scales_in_update: AdamW's kernel applies the clipping factor to gradients as it reads them.
     memory_traits: use of device memory.
     """
@@ -81,6 +86,7 @@ class Stack:
     windows: str = "skipped"
     elementwise: str = "eager"
     gradient_bytes: float = 4.0
+    accumulation: str = "kernels"
     rotary_bytes: float = 20.0
     loss: Loss = field(default_factory=Loss)
     tile_tokens: float = 0.0
@@ -100,6 +106,7 @@ class Stack:
     recomputes: str = "all"
     unpacking_bytes: float = 0.0
     gathers_normed_heads: bool = False
+    copies_pieces: bool = False
     scales_in_update: bool = False
     memory_traits: MemoryTraits = TORCH_MEMORY_TRAITS
     source: str = ""
@@ -118,6 +125,7 @@ class Stack:
             "offloaded_update": UPDATES,
             "experts": EXPERTS,
             "adapters": ADAPTERS,
+            "accumulation": ACCUMULATIONS,
             "recomputes": RECOMPUTES,
         }
         for name, allowed in closed.items():

@@ -5,6 +5,7 @@ import numpy as np
 from strategist.contract.stack import Stack
 from strategist.cost.calibration import Factors
 from strategist.cost.candidate_arrays import Floats, Number
+from strategist.cost.indexed_kernels import IndexedKernels
 from strategist.cost.layer_flops import LayerWork
 from strategist.cost.model_states import StateBytes
 from strategist.cost.rates import Matmuls, Rates
@@ -39,6 +40,7 @@ class LayerCompute:
     attention_flops, moved_bytes: of the forward pass.
     attention_backward: FLOPs of attention in the backward pass over the forward pass.
     moved_backward_bytes: of the backward pass.
+    indexed: the elementwise kernels that compute addresses.
     repeated, repeated_matmuls, repeated_elementwise: recomputed shares of attention, matmuls, elementwise work.
     """
 
@@ -49,6 +51,7 @@ class LayerCompute:
     attention_backward: Number
     moved_bytes: Floats
     moved_backward_bytes: Floats
+    indexed: IndexedKernels
     repeated: Floats
     repeated_matmuls: Floats
     repeated_elementwise: Floats
@@ -64,6 +67,7 @@ def layer_compute(work: LayerWork, per: StateBytes, stack: Stack, dense: Matmuls
         attention_backward=ATTENTION_BACKWARD if stack.attention == "flash" else UNFUSED_ATTENTION_BACKWARD,
         moved_bytes=work.moved_bytes + work.cast_bytes,
         moved_backward_bytes=work.moved_backward_bytes + work.cast_backward_bytes,
+        indexed=work.indexed,
         repeated=work.repeated,
         repeated_matmuls=work.repeated_matmuls,
         repeated_elementwise=work.repeated_elementwise,
@@ -78,7 +82,9 @@ def layer_seconds(layer: LayerCompute, rates: Rates, factors: Factors) -> LayerS
         experts = layer.experts.seconds(factors, rates.memory_rate)
         matmul = matmul + experts
     attention = layer.attention_flops / rates.attention_rate
-    elementwise, elementwise_backward = layer.moved_bytes / rates.memory_rate, layer.moved_backward_bytes / rates.memory_rate
+    indexed, indexed_backward = layer.indexed.additional_seconds(rates.memory_rate, rates.indexed_values_per_second)
+    elementwise = layer.moved_bytes / rates.memory_rate + indexed
+    elementwise_backward = layer.moved_backward_bytes / rates.memory_rate + indexed_backward
     recompute = layer.repeated_matmuls * matmul + layer.repeated * attention + layer.repeated_elementwise * elementwise
     return LayerSeconds(
         forward=matmul + attention + elementwise,

@@ -237,10 +237,16 @@ def _activation(layer: _LayerInputs) -> OperationTraffic:
 
 
 def _routing(layer: _LayerInputs) -> OperationTraffic:
-    """Tokens copied to their experts and back with their weights; under autocast each expert's first matmuls cast them."""
+    """Tokens copied to their experts and back with their weights; under autocast each expert's first matmuls cast them. Where
+    Megatron sends a token for each of its experts, a rank with several experts also sorts by them what it received, and before
+    the way back again (megatron/core/transformer/moe/token_dispatcher.py: MoEAlltoAllTokenDispatcher, ``sort_chunks_by_idxs``).
+    """
     c, w = layer.value_bytes, layer.residual_extra_bytes
     routed_values = feed_forward_width(layer.model)[1] * layer.model.hidden_size
     casts = np.where(w > 0, (layer.model.ffn_matrices - 1) * (c + FP32_BYTES), 0.0)
+    experts = layer.model.moe.experts if layer.model.moe else 1
+    sorts = layer.stack.family == "megatron" and layer.stack.dispatch == "choices"
+    casts = casts + np.where(sorts & (layer.v.ep > 1) & (layer.v.ep < experts), 4 * c, 0.0)
     backward = np.where(layer.fused, 4, 8) * (c + w) + casts
     return OperationTraffic(forward=routed_values * (4 * (c + w) + casts), backward=routed_values * backward)
 

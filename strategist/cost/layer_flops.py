@@ -9,6 +9,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import LayerActivations, layer_activations
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.elementwise import elementwise_traffic
+from strategist.cost.indexed_kernels import IndexedKernels, indexed_kernels
 from strategist.cost.layer_widths import compute_bytes, expert_width, feed_forward_width, shared_matmuls
 from strategist.cost.loss_memory import LossMemory, loss_chunks, loss_memory
 from strategist.cost.stack_operations import biases_by_expert
@@ -75,6 +76,7 @@ class LayerWork:
         read in a pass.
     moved_bytes, moved_backward_bytes: elementwise traffic of the forward and of the backward pass; ``cast_bytes`` and
         ``cast_backward_bytes`` are that of casts to float8.
+    indexed: the elementwise kernels that compute addresses.
     activations: bytes saved for the backward pass.
     repeated, repeated_matmuls, repeated_elementwise: recomputed shares of attention, matmuls and elementwise work.
     repeated_sums, repeated_exchanges: repeated shares of tensor-parallel collectives, and of those between experts.
@@ -91,6 +93,7 @@ class LayerWork:
     attention_flops: Floats
     moved_bytes: Floats
     moved_backward_bytes: Floats
+    indexed: IndexedKernels
     activations: LayerActivations
     cast_bytes: Floats
     cast_backward_bytes: Floats
@@ -151,6 +154,7 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         attention_flops=2 * t * computed_tokens(model, workload, stack) * (q + o) / v.tp,
         moved_bytes=elementwise,
         moved_backward_bytes=elementwise_backward,
+        indexed=indexed_kernels(model, stack, v),
         activations=activations,
         cast_bytes=cast,
         cast_backward_bytes=cast_backward,

@@ -23,6 +23,11 @@ FOREACH_BYTES = 52.0
 (profiles/measurements/rows/h200.jsonl), 4.0 TB/s.
 """
 
+LAYER_TENSORS = 6.0
+"""Parameters of a layer as tensors: two norms and four linears, as queries, keys and values are joined, and gate and up
+(nanotron/models/llama.py).
+"""
+
 NORM_PASSES = 1.0
 """Passes over gradients to compute their norm."""
 
@@ -44,6 +49,12 @@ def scaling_passes(workload: Workload, stack: Stack, v: View) -> Floats:
     the update kernel scales them; none if gradients are freed before their norm is known.
     """
     return np.where(v.update_at_once, 0.0, 1.0 if stack.scales_in_update and workload.optimizer == "adamw" else 2.0)
+
+
+def piece_copies(stage: Stage, stack: Stack, v: View) -> Floats:
+    """Number of kernels that copy the ranks' pieces of a stage's updated parameters, one by one."""
+    sharded = stack.copies_pieces & (v.fsdp_ranks > 1) & ~v.reshard
+    return np.where(sharded, stage.layers * LAYER_TENSORS * v.fsdp_ranks, 0.0)
 
 
 def update_matmuls(model: ModelShape, stage: Stage, workload: Workload, stack: Stack, device: Device, v: View) -> Matmuls:

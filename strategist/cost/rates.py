@@ -53,6 +53,7 @@ class Rates:
     attention_efficiency: Number
     memory_bytes_per_second: Number
     memory_efficiency: Number
+    indexed_values_per_second: Number
     launch_seconds: Number
     slowest_launch_seconds: Number
     host_bytes_per_second: Number
@@ -70,6 +71,7 @@ class Rates:
             self,
             attention_efficiency=np.minimum(self.attention_efficiency / (factors.compute * factors.attention), 1.0),
             memory_efficiency=np.minimum(self.memory_efficiency / (factors.compute * factors.memory_bound), 1.0),
+            indexed_values_per_second=self.indexed_values_per_second / (factors.compute * factors.memory_bound),
             launch_seconds=np.minimum(self.launch_seconds * factors.launch, self.slowest_launch_seconds),
             host_bytes_per_second=np.minimum(self.host_bytes_per_second / factors.host, line),
             host_optimizer_bytes_per_second=self.host_optimizer_bytes_per_second / factors.host,
@@ -107,6 +109,7 @@ def rates_of(cluster: Cluster, stack: Stack, workload: Workload, model: ModelSha
         attention_efficiency=device.attention_efficiency * _head_share(stack, model),
         memory_bytes_per_second=device.memory_bytes_per_second,
         memory_efficiency=device.memory_efficiency,
+        indexed_values_per_second=device.indexed_values_per_second or inf,
         launch_seconds=device.launch_seconds,
         slowest_launch_seconds=slowest_launch_seconds(device),
         host_bytes_per_second=cluster.host_bytes_per_second,

@@ -199,7 +199,8 @@ def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factor
 
 def _device_update_seconds(stage: StageInputs, rates: Rates, factors: Factors) -> Floats:
     """Seconds of the device's own update."""
-    return stage.update_bytes / rates.memory_rate + stage.update_matmuls.seconds(factors, rates.memory_rate)
+    computing = stage.update_bytes / rates.memory_rate + stage.update_matmuls.seconds(factors, rates.memory_rate)
+    return computing + stage.piece_copies * rates.launch_seconds
 
 
 def _host_update_seconds(host: OffloadSeconds, stage: StageInputs, backward: Floats, rates: Rates, v: View) -> Floats:

@@ -20,7 +20,7 @@ from strategist.cost.compute import LayerCompute, layer_compute
 from strategist.cost.layer_flops import Work
 from strategist.cost.model_states import Stage, state_bytes
 from strategist.cost.offload import OffloadBytes, offload_bytes
-from strategist.cost.optimizer_update import update_bytes, update_matmuls
+from strategist.cost.optimizer_update import piece_copies, update_bytes, update_matmuls
 from strategist.cost.rates import Matmuls, Rates, dense_matmuls, expert_matmuls, head_matmuls, rates_of, with_stack_kernels
 from strategist.cost.weight_traffic import sharding_bytes, weight_bytes
 from strategist.frozen import frozen
@@ -36,6 +36,7 @@ class StageInputs:
     copied_bytes: memory traffic of the copies around FSDP2's collectives, of each layer and micro-batch.
     weight_bytes: memory traffic of each micro-batch to dequantize and cast weights and to accumulate gradients.
     update_bytes: memory traffic of the optimizer; ``update_matmuls`` are those of Muon.
+    piece_copies: kernels that copy pieces of updated parameters.
     """
 
     layers: Floats
@@ -47,6 +48,7 @@ class StageInputs:
     weight_bytes: Floats
     update_bytes: Floats
     update_matmuls: Matmuls
+    piece_copies: Floats
 
 
 @frozen
@@ -147,6 +149,7 @@ def stage_inputs(
         ),
         update_bytes=update_bytes(shard, per, workload, stack, v),
         update_matmuls=update_matmuls(model, stage, workload, stack, cluster.device, v),
+        piece_copies=piece_copies(stage, stack, v),
     )
 
 

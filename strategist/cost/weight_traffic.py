@@ -36,14 +36,25 @@ def added_gradient_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -
 
     FSDP2 adds unsharded gradients in the gathered type to sums in the type of the reduction
     (``accumulate_unsharded_grad_if_needed``).
-    Megatron's matmuls accumulate themselves (``gradient_accumulation_fusion``).
     """
-    if stack.family == "megatron":
-        return np.zeros_like(v.tp)
     unsharded = stage.layers * stage.gathered_layer(v) + stage.ends / v.tp
     fsdp = v.no_sync & ~v.ddp & (stack.memory_traits.parameters == "shards")
-    each = np.where(fsdp, per.gathered + 2 * v.reduce_bytes, 3 * per.gradient)
-    return each * np.where(v.no_sync, unsharded, stage.shard(v)) * (per.trained if per.frozen else 1.0) * (1 - 1 / v.accumulation)
+    each = np.where(fsdp, per.gathered + 2 * v.reduce_bytes, 3 * per.gradient) * (1 - 1 / v.accumulation)
+    if stack.family == "megatron":
+        each = _whole_gradient_bytes(per, stack, v)
+    return each * np.where(v.no_sync, unsharded, stage.shard(v)) * (per.trained if per.frozen else 1.0)
+
+
+def _whole_gradient_bytes(per: StateBytes, stack: Stack, v: View) -> Floats:
+    """Bytes per parameter to add a micro-batch's gradients to whole sums. Kernels read both and write the sum; where sums are wider
+    than gradients, the first micro-batch is added, too (nanotron, optim/gradient_accumulator.py: FP32GradientAccumulator). Matmuls
+    that accumulate move a sum beside their computing.
+    """
+    if stack.accumulation == "matmuls":
+        return np.zeros_like(v.tp)
+    if per.gradient > per.gathered:
+        return np.full_like(v.tp, per.gathered + 2 * per.gradient)
+    return 3 * per.gradient * (1 - 1 / v.accumulation)
 
 
 def dequantized_bytes(parameters: Floats, repeated_matmuls: Floats, per: StateBytes, stack: Stack, v: View) -> Floats:

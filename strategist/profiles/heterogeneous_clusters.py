@@ -107,6 +107,7 @@ def _slowest_device(groups: tuple[NodeGroup, ...]) -> Device:
         usable_memory_bytes=smallest.usable_memory_bytes,
         memory_bytes_per_second=slowest_memory.memory_bytes_per_second,
         memory_efficiency=slowest_memory.memory_efficiency,
+        indexed_values_per_second=min((rate for item in devices if (rate := item.indexed_values_per_second)), default=None),
         launch_seconds=max(device.launch_seconds for device in devices),
         allocator_slack=max(device.allocator_slack for device in devices),
         overlaps=all(device.overlaps for device in devices),

@@ -57,6 +57,17 @@ def test_the_optimizer_kernel_option_selects_the_stack(optimizer: str, kernel: s
     assert native_stack(Options(optimizer_kernel=kernel), optimizer) == found
 
 
+@pytest.mark.parametrize(("reshards", "copies"), [(False, 16 * 6 * 8), (True, 0)])
+def test_each_ranks_piece_of_each_updated_parameter_is_copied_by_a_kernel(reshards: bool, copies: int) -> None:
+    """Not where parameters are sharded, too, or every rank updates all."""
+    copying = replace(NATIVE, copies_pieces=True)
+    for layout, found in ((EIGHT, copies), (Layout(dp_replicate=8), 0)):
+        with_copies, plain = (
+            priced(stack, layout=layout, reshard_after_forward=reshards).time.optimizer for stack in (copying, NATIVE)
+        )
+        assert with_copies - plain == pytest.approx(found * DEVICE.launch_seconds, rel=1e-6)
+
+
 def test_muon_runs_newton_schulz_for_each_matrix_on_every_rank() -> None:
     muon = replace(WORKLOAD, optimizer="muon")
     one, eight = (priced(NATIVE, muon, layout).time.optimizer for layout in (Layout(), EIGHT))

@@ -39,4 +39,17 @@ def test_gradient_accumulation_reads_and_writes_sums() -> None:
     assert moved(Layout(), 4)[1] == pytest.approx(12 * sums * DENSE.parameters, rel=1e-3)
     assert moved(Layout(dp_shard=8), 4, no_sync=True)[1] == pytest.approx(10 * sums * DENSE.parameters, rel=1e-3)
     assert moved(Layout(dp_shard=8), 4)[1] == pytest.approx(12 * sums * DENSE.parameters / 8, rel=1e-3)
-    assert moved(Layout(), 4, replace(NATIVE, family="megatron"))[1] == moved(Layout(), 1)[1] == 0
+    assert moved(Layout(), 1)[1] == 0
+
+
+def test_matmuls_that_accumulate_need_no_kernels() -> None:
+    assert moved(Layout(), 4, replace(NATIVE, family="megatron", accumulation="matmuls"))[1] == 0
+
+
+def test_kernels_add_gradients_of_every_micro_batch_to_wider_sums() -> None:
+    """2 + 4 bytes read and 4 written; sums of the gradients' own type take the first gradient as it is."""
+    nanotron = replace(NATIVE, family="megatron", memory_traits=replace(NATIVE.memory_traits, parameters="copies"))
+    assert moved(Layout(), 1, nanotron)[1] == pytest.approx(10 * DENSE.parameters, rel=1e-3)
+    half = replace(nanotron, gradient_bytes=2.0)
+    assert moved(Layout(), 1, half)[1] == 0
+    assert moved(Layout(), 4, half)[1] == pytest.approx(6 * 3 / 4 * DENSE.parameters, rel=1e-3)
