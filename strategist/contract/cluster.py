@@ -75,6 +75,7 @@ class Device:
     matmul: efficiency by the FLOPs of one matmul.
     attention_efficiency: of FlashAttention-2. tuned_attention_gain: speed-up of kernels tuned to this chip (cuDNN, FlashAttention-3
         and 4).
+    compute_capability: NVIDIA's, where kernels depend on it.
     float8_gain: rate of matmuls in float8 over that in bf16, where measured; None stands for the ratio of the peaks.
     allocator_slack: memory that the caching allocator reserves above allocated memory, as a share of the memory that is allocated
         and freed within a step.
@@ -102,6 +103,7 @@ class Device:
     by_type: dict[str, Efficiency] | None = added(None)
     clock_headroom: float = added(1.0)
     tuned_attention_gain: float = added(1.0)
+    compute_capability: float = added(0.0)
     float8_gain: float | None = added(None)
 
     def __post_init__(self) -> None:
