@@ -17,6 +17,7 @@ from strategist.accuracy.text_columns import (
     DEFAULT_TILE_TOKENS,
     DIRECT_FLASH_ATTENTION,
     DISPATCH,
+    FLEX_ATTENTION,
     FLOAT8_BASE,
     FP16_ACCUMULATION,
     FP32_GRADIENTS,
@@ -68,6 +69,8 @@ def stack_of(row: Row) -> Stack:
         changes["fp16_sums"] = True
     changes["dispatch"] = matched_value(DISPATCH, row.notes, stack.dispatch)
     changes["graphs"] = matched_value(GRAPHS, row.notes, stack.graphs)
+    if stack.attention_kernels == "tuned_on_blackwell" and FLEX_ATTENTION.search(row.model):
+        changes["attention_kernels"] = "portable"
     if TUNED_ATTENTION.search(row.flash_attention):
         changes["attention_kernels"] = "tuned"
     if FUSED.search(f"{row.text} ; {row.flash_attention}") or _has_transformer_engine(row, stack):

@@ -265,6 +265,9 @@ DEFAULT_TILE_TOKENS = 4096
 TUNED_ATTENTION = _pattern(r"\bcudnn\b(?! shadow)|\bfa3\b|flash[- ]?attention[- ]?3")
 """Attention kernels made for the GPU, in the column on attention."""
 
+FLEX_ATTENTION = _pattern(r"llama[ -]?4")
+"""Models whose chunks torchtitan masks by FlexAttention (torchtitan/models/llama4: ``attn_backend="flex"``)."""
+
 DIRECT_FLASH_ATTENTION = _pattern(r"^\s*(fa|flash)")
 """The column on attention names FlashAttention's own kernels. Megatron-LM before Megatron-Core called them without the checkpoint
 around the core of attention (megatron/model/transformer.py of 2023: ``if not self.use_flash_attn``); Megatron-Core has it around
