@@ -11,9 +11,13 @@ from strategist.accuracy.text_columns import (
     ATTENTION_WORDS,
     BF16_GRADIENTS,
     CHUNKED_LOSS,
+    COMPILED_LOGIT_BYTES,
+    COMPILED_LOSS,
     DEFAULT_LOSS_CHUNKS,
     DEFAULT_TILE_TOKENS,
+    DIRECT_FLASH_ATTENTION,
     DISPATCH,
+    FLEX_ATTENTION,
     FLOAT8_BASE,
     FP16_ACCUMULATION,
     FP32_GRADIENTS,
@@ -58,13 +62,15 @@ def stack_of(row: Row) -> Stack:
     """The framework's profile with the kernels and gradients that the row states."""
     stack = load_stack(matched_value(STACKS, row.text, "torch"))
     attention = matched_value(ATTENTION_COLUMN, row.flash_attention, matched_value(ATTENTION_WORDS, row.text, stack.attention))
-    if recompute_mode(row) == "core_attention":
-        attention = "flash"  # attention scores are recomputed instead of saved, as flash attention does
     changes: dict[str, str | float | bool] = {"attention": attention}
+    if recompute_mode(row) == "core_attention" and not DIRECT_FLASH_ATTENTION.search(row.flash_attention):
+        changes["recomputes_attention"] = True
     if stack.family == "torch" and FP16_ACCUMULATION.search(row.notes):
         changes["fp16_sums"] = True
     changes["dispatch"] = matched_value(DISPATCH, row.notes, stack.dispatch)
     changes["graphs"] = matched_value(GRAPHS, row.notes, stack.graphs)
+    if stack.attention_kernels == "tuned_on_blackwell" and FLEX_ATTENTION.search(row.model):
+        changes["attention_kernels"] = "portable"
     if TUNED_ATTENTION.search(row.flash_attention):
         changes["attention_kernels"] = "tuned"
     if FUSED.search(f"{row.text} ; {row.flash_attention}") or _has_transformer_engine(row, stack):
@@ -143,6 +149,8 @@ def _saved_share(row: Row, recomputed: frozenset[str]) -> float:
 def _loss(row: Row, stack_loss: Loss) -> Loss:
     """The framework's loss, in the chunks that the row states."""
     row_text = without_parentheses(row.text)
+    if COMPILED_LOSS.search(row_text) and not stack_loss.compiled_logit_bytes:
+        stack_loss = replace(stack_loss, compiled_logit_bytes=COMPILED_LOGIT_BYTES)
     if FUSED_LOSS.search(row_text):
         return replace(
             stack_loss,

@@ -241,6 +241,12 @@ ASYNC_OPTIMIZER = _pattern(r"\basync(hronous)? optimizer")
 FUSED_LOSS = _pattern(r"fused linear cross|\bliger\b|LC-CE")
 """The head's matmul is fused into the loss (arXiv 2410.10989)."""
 
+COMPILED_LOSS = _pattern(r"(?<!un)compil\w*[^;,]*\b(with|and) (its|the) loss\b|\bloss (is )?compiled\b")
+"""A plain loop compiles the model's forward pass with the loss inside it."""
+
+COMPILED_LOGIT_BYTES = 4.0
+"""Bytes per logit of such a loss: logits and their gradient in half precision (profiles/stacks/nanogpt.yaml)."""
+
 CHUNKED_LOSS = _pattern(r"(?<!un)chunked (cross[- ]entropy|nll|loss)")
 UNCHUNKED_LOSS = _pattern(r"unchunked cross[- ]entropy|loss whole")
 HEAD_CHUNKS = _pattern(r"(?:lm|loss)-?head-?chunks=([0-9]+)")
@@ -259,6 +265,15 @@ DEFAULT_TILE_TOKENS = 4096
 
 TUNED_ATTENTION = _pattern(r"\bcudnn\b(?! shadow)|\bfa3\b|flash[- ]?attention[- ]?3")
 """Attention kernels made for the GPU, in the column on attention."""
+
+FLEX_ATTENTION = _pattern(r"llama[ -]?4")
+"""Models whose chunks torchtitan masks by FlexAttention (torchtitan/models/llama4: ``attn_backend="flex"``)."""
+
+DIRECT_FLASH_ATTENTION = _pattern(r"^\s*(fa|flash)")
+"""The column on attention names FlashAttention's own kernels. Megatron-LM before Megatron-Core called them without the checkpoint
+around the core of attention (megatron/model/transformer.py of 2023: ``if not self.use_flash_attn``); Megatron-Core has it around
+any kernel (core/transformer/attention.py: ``_checkpointed_attention_forward``).
+"""
 
 NOT_REENTRANT = _pattern(r"use_reentrant[ =:]+false|non-?reentrant")
 """Checkpoints that run a layer's backward pass within that of the whole model."""

@@ -76,6 +76,7 @@ class Device:
     matmul: efficiency by the FLOPs of one matmul.
     attention_efficiency: of FlashAttention-2. tuned_attention_gain: speed-up of kernels tuned to this chip (cuDNN, FlashAttention-3
         and 4).
+    compute_capability: NVIDIA's, where kernels depend on it.
     float8_gain: rate of matmuls in float8 over that in bf16, where measured; None stands for the ratio of the peaks.
     indexed_values_per_second: values that an elementwise kernel of torch writes where operands are broadcast or strided, so that
         it computes the address of each value; None stands for kernels that memory alone limits.
@@ -105,6 +106,7 @@ class Device:
     by_type: dict[str, Efficiency] | None = added(None)
     clock_headroom: float = added(1.0)
     tuned_attention_gain: float = added(1.0)
+    compute_capability: float = added(0.0)
     float8_gain: float | None = added(None)
     indexed_values_per_second: float | None = added(None)
 

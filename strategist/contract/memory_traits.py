@@ -46,7 +46,8 @@ class MemoryTraits:
         reduction buffer.
     root: which of embedding and head stay gathered: ``both``, which FSDP2 gathers and reduces together; the ``head`` from its
         forward to its backward pass; or ``neither``, except while it computes.
-    selective_matmuls: share of the matmuls whose outputs selective recomputation saves.
+    selective_matmuls: share of the matmuls whose outputs selective recomputation saves. saves_experts: those of routed experts are
+        among them.
     holds_outputs: pipeline stages keep their outputs until the gradients arrive; the last stage keeps its logits in the compute
         type, beside the memory of the loss.
     parallel_loss_bytes: additional bytes per logit of the loss where logits stay sharded.
@@ -84,6 +85,7 @@ class MemoryTraits:
     flat: bool = False
     root: str = "both"
     selective_matmuls: float = 1.0
+    saves_experts: bool = True
     holds_outputs: bool = False
     parallel_loss_bytes: float = 0.0
     lingering_logit_bytes: float = 0.0

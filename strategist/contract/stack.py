@@ -10,7 +10,7 @@ from strategist.frozen import frozen
 
 FAMILIES = ("torch", "megatron", "own")
 ATTENTION = ("flash", "unfused")
-ATTENTION_KERNELS = ("first", "portable", "tuned")
+ATTENTION_KERNELS = ("first", "portable", "tuned", "tuned_on_blackwell")
 WINDOWS = ("skipped", "masked")
 ELEMENTWISE = ("eager", "fused")
 GRAPHS = ("none", "layers", "step")
@@ -34,7 +34,9 @@ class Stack:
     attention: ``flash`` never materialises the scores, ``unfused`` saves them for the backward pass (arXiv 2205.05198, section
         4.1).
     attention_kernels: FlashAttention as of 2022 (``first``), FlashAttention-2 (``portable``), or kernels ``tuned`` to each chip
-        (cuDNN, FlashAttention-3 and 4).
+        (cuDNN, FlashAttention-3 and 4), on all chips or from Blackwell on (``tuned_on_blackwell``).
+    recomputes_attention: where a layer is not recomputed otherwise, its attention between the projections is computed again for the
+        backward pass, and its scores are not saved (arXiv 2205.05198, section 5; Megatron-Core's module ``core_attn``).
     windows: where layers have sliding windows, kernels of flash attention compute only the tiles inside them (``skipped``:
         FlashAttention, cuDNN, FlexAttention), or all pairs of the sequence under a mask (``masked``: transformers with SDPA,
         whose flash kernels take no mask).
@@ -83,6 +85,7 @@ class Stack:
     measured_as: str = ""
     attention: str = "flash"
     attention_kernels: str = "portable"
+    recomputes_attention: bool = False
     windows: str = "skipped"
     elementwise: str = "eager"
     gradient_bytes: float = 4.0

@@ -8,7 +8,7 @@ from strategist.contract.pipeline_stages import RESIDENT_LAYERS
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, Mask, View
-from strategist.cost.layer_widths import compute_bytes, feed_forward_width, further_readers, shared_matmuls
+from strategist.cost.layer_widths import compute_bytes, expert_width, feed_forward_width, further_readers, shared_matmuls
 from strategist.cost.model_states import Stage
 from strategist.cost.stack_operations import clamps_separately
 from strategist.frozen import frozen
@@ -81,13 +81,15 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
         saved_values = saved_values - _inputs_of_frozen_weights(model, gathered, v, tiles)
     norms = (norm_bytes / 2 * model.layer_norms + (traits.dropout_bytes / 2 if model.norm == "layer" else 0.0)) * h / shards
     reduced_outputs = 2 * h / gathered  # outputs of matmuls whose ranks' sums are saved, too
-    outputs = reduced_outputs + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp
+    saved_inner = inner if traits.saves_experts else inner - expert_width(model)
+    outputs = reduced_outputs + (q + kv + (model.ffn_matrices - 1) * saved_inner) / v.tp
     collective_outputs = np.where(v.tp > 1, 2 * h / shards, 0.0) + np.where(v.ep > 1, 2 * routed * h / gathered, 0.0)
     selective_values = (
         h / shards + q / v.tp + traits.selective_matmuls * v.saved_matmuls * outputs + v.saved_collectives * collective_outputs
     )
     selective_values = np.minimum(selective_values, saved_values + norms)
     scores = 0.0 if stack.attention == "flash" else UNFUSED_SAVED_BYTES
+    saved_scores = 0.0 if stack.recomputes_attention else scores
     autocast = autocasts(stack, workload, v)
     residual_extra, cast_copies = residual_bytes(stack, c, autocast), np.where(autocast & ~fused, _cast_copies(model, stack), 0.0)
     eager_float8 = v.float8 & ~fused & (not traits.quantized_inputs)
@@ -97,7 +99,7 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     logsumexp = 4 * model.heads / v.tp
     autograd = t * (
         c * (saved_values + norms + cast_copies * h) + 2 * residual_extra * h + logsumexp + float8_products
-    ) + scores * score_pairs(model, workload, v)
+    ) + saved_scores * score_pairs(model, workload, v)
     autograd = autograd + c * _mask_values(model, workload, stack, v)
     autograd = autograd - np.where(quantized, t * _saving_of_quantizing(c, 2 + routed, model, gathered, v), 0.0)
     if traits.float8_activations:
@@ -106,6 +108,8 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     inputs = (c + residual_extra) * t * h / shards
     last_output = c * t * traits.selective_matmuls * v.saved_matmuls * h / gathered
     saved_bytes, recomputed = _saved_and_recomputed_bytes(autograd, selective, inputs, last_output, v)
+    if scores > saved_scores:
+        recomputed = recomputed + (scores - saved_scores) * score_pairs(model, workload, v)
     recomputed_per_weight = v.zero_bubble & (v.recompute_full | v.recompute_every_second)
     return LayerActivations(
         autograd_bytes=autograd,

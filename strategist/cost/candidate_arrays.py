@@ -98,6 +98,12 @@ class View:
         return self.ddp & self.mixed & ~self.streamed & ~self.offload_all
 
     @cached_property
+    def recompute_none(self) -> Mask:
+        """Whether activation checkpointing is off."""
+        some: Mask = self.recompute_full | self.recompute_selective | self.recompute_every_second | self.recompute_budget
+        return ~some
+
+    @cached_property
     def v_shaped(self) -> Mask:
         """Whether each rank holds one stage of the first half and one of the second half in reverse, so that the first rank
         holds both ends of the model.

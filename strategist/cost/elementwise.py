@@ -137,7 +137,9 @@ def elementwise_traffic(model: ModelShape, workload: Workload, stack: Stack, v: 
 
 
 def _scores(layer: _LayerInputs) -> tuple[Floats, Floats]:
-    """Bytes moved for attention scores that are written to memory, in the forward and in the backward pass."""
+    """Bytes moved for attention scores that are written to memory, in the forward and in the backward pass, which may repeat the
+    forward one.
+    """
     if layer.stack.attention == "flash":
         return np.zeros_like(layer.v.tp), np.zeros_like(layer.v.tp)
     wide = (layer.residual_extra_bytes > 0) | (layer.value_bytes > 2)
@@ -146,6 +148,8 @@ def _scores(layer: _LayerInputs) -> tuple[Floats, Floats]:
         layer.fused, FUSED_SCORE_BACKWARD_BYTES, np.where(wide, FP32_SCORE_BACKWARD_BYTES, EAGER_SCORE_BACKWARD_BYTES)
     )
     pairs = score_pairs(layer.model, layer.workload, layer.v)
+    if layer.stack.recomputes_attention:
+        backward = backward + np.where(layer.v.recompute_none, forward, 0.0)
     return forward * pairs, backward * pairs
 
 

@@ -143,7 +143,11 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     elementwise, elementwise_backward = elementwise_traffic(model, workload, stack, v)
     recomputed_last = model.dense_layers / model.layers if stack.recomputes == "needed" else 0.0
     last_matmul = recomputed_last * h * model.ffn_size / (others + experts)
-    recomputed = _recomputed_shares(activations, model, v, stack.memory_traits.selective_matmuls, recomputed_last, last_matmul)
+    traits = stack.memory_traits
+    saved_matmuls = traits.selective_matmuls * (1.0 if traits.saves_experts else others / (others + experts))
+    recomputed = _recomputed_shares(activations, model, v, saved_matmuls, recomputed_last, last_matmul)
+    if stack.recomputes_attention:
+        recomputed["repeated"] = np.where(v.recompute_none, 1.0, recomputed["repeated"])
     return LayerWork(
         matmul_flops=2 * t * others / v.tp,
         matmuls=shared_matmuls(model),

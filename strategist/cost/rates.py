@@ -104,9 +104,11 @@ github.com/NVIDIA/cutlass issue 75).
 def rates_of(cluster: Cluster, stack: Stack, workload: Workload, model: ModelShape) -> Rates:
     """Rates of a cluster's devices with the kernels of a stack."""
     device = with_stack_kernels(cluster.device, stack)
+    kernels = _attention_kernels(device, stack, workload, model)
+    gains = {"first": FIRST_ATTENTION_SHARE, "portable": 1.0, "tuned": device.tuned_attention_gain}
     return Rates(
         attention_flops=_attention_peak(device, stack, workload, model),
-        attention_efficiency=device.attention_efficiency * _head_share(stack, model),
+        attention_efficiency=device.attention_efficiency * gains[kernels] * _head_share(kernels, stack, model),
         memory_bytes_per_second=device.memory_bytes_per_second,
         memory_efficiency=device.memory_efficiency,
         indexed_values_per_second=device.indexed_values_per_second or inf,
@@ -146,23 +148,35 @@ rate is not known.
 """
 
 
-def _head_share(stack: Stack, model: ModelShape) -> float:
+BLACKWELL = 10.0
+"""Compute capability from which on torchtitan puts cuDNN's attention before FlashAttention-2 (torchtitan/models/attention.py of
+2025: ``has_cuda_capability(10, 0)``).
+"""
+
+
+def _attention_kernels(device: Device, stack: Stack, workload: Workload, model: ModelShape) -> str:
+    """Kernels of attention that a stack runs on this device: ``first``, ``portable`` or ``tuned``. torchtitan masks windows and
+    documents by FlexAttention, not by cuDNN.
+    """
+    if stack.attention_kernels != "tuned_on_blackwell":
+        return stack.attention_kernels
+    masked = model.sliding_window > 0 or workload.document_tokens > 0
+    return "tuned" if device.compute_capability >= BLACKWELL and not masked else "portable"
+
+
+def _head_share(kernels: str, stack: Stack, model: ModelShape) -> float:
     """Rate of attention with the model's heads over that with heads of 128, for which curves of devices hold: a power of the
     head size between 64 and 128, constant beyond. Matmuls of unfused attention compute no exponentials.
     """
     if stack.attention != "flash":
         return 1.0
     halvings = log2(128 / min(max(model.head_size, 64), 128))
-    share: float = HEAD_64_SHARES[stack.attention_kernels] ** halvings
+    share: float = HEAD_64_SHARES[kernels] ** halvings
     return share
 
 
 def with_stack_kernels(device: Device, stack: Stack) -> Device:
-    """The device with the kernels of a stack: those of attention, and fp16 accumulation, which is faster on consumer cards (but not
-    for attention).
-    """
-    kernel_gains = {"first": FIRST_ATTENTION_SHARE, "portable": 1.0, "tuned": device.tuned_attention_gain}
-    device = replace(device, attention_efficiency=device.attention_efficiency * kernel_gains[stack.attention_kernels])
+    """The device with a stack's accumulation in fp16, which makes matmuls faster on consumer cards, but not attention."""
     if not stack.fp16_sums or "fp16_sums" not in device.peak_flops:
         return device
     gain = device.peak_flops["fp16_sums"] / device.peak("fp16")

@@ -119,6 +119,7 @@ def read(entries: Entries) -> ParsedConfig:
         accumulation=None if "global_batch" in workload else 1,
         devices=processes * (nodes or 1) if processes else None,
         stage_layers=pipeline.layers, entry_names=_flag_names(source), model_entries=(*model_entries, missing),
+        stack={"recomputes_attention": True} if _recomputes_attention(entries) else {},
         findings=(*pipeline.findings, *_unsupported_findings(entries, source, layers), *_missing_flags(entries, source, missing)),
     )  # fmt: skip
 
@@ -190,13 +191,26 @@ def _layers(entries: Entries, settings: Mapping[str, KnobValue], layers: int) ->
     return found
 
 
-def _recompute(entries: Entries, stage: int) -> dict[str, KnobValue]:
-    """Recomputation: of all layers, of every second layer, or of parts of each. ``stage``: layers of a pipeline stage."""
+def _granularity(entries: Entries) -> str | None:
+    """Megatron-LM's granularity of recomputation, by any of its three flags."""
     kind = entries.choice({"full": "full", "selective": "selective"}, "recompute-granularity")
     if entries.enabled(OLD_RECOMPUTE):
         kind = "full"
     if entries.enabled("recompute-activations"):
         kind = "selective"
+    return kind
+
+
+def _recomputes_attention(entries: Entries) -> bool:
+    """Whether the core of attention is computed again, as selective recomputation does by default, with any kernel
+    (core/transformer/attention.py: ``_checkpointed_attention_forward``).
+    """
+    return _granularity(entries) == "selective" and set(_words(entries.get("recompute-modules"))) <= {"core_attn"}
+
+
+def _recompute(entries: Entries, stage: int) -> dict[str, KnobValue]:
+    """Recomputation: of all layers, of every second layer, or of parts of each. ``stage``: layers of a pipeline stage."""
+    kind = _granularity(entries)
     method = entries.choice({"uniform": "uniform", "block": "block"}, "recompute-method")
     number, modules = entries.integer("recompute-num-layers") or 1, entries.get("recompute-modules")
     if kind == "full":

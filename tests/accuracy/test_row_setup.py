@@ -157,9 +157,12 @@ def test_attention_kernels_come_from_column_notes_or_framework():
     assert stack(flash_attention="flash", notes="transformer-impl=local").attention == "flash"
 
 
-def test_selective_recomputation_of_core_attention_saves_no_scores():
+def test_selective_recomputation_of_core_attention_keeps_its_kernels():
     selective = {"source": "Megatron-LM (2021)", "ac_mode": "megatron_selective"}
-    assert (stack(**selective).attention, knobs(**selective).recompute) == ("flash", "none")
+    found = stack(**selective)
+    assert (found.attention, found.recomputes_attention, knobs(**selective).recompute) == ("unfused", True, "none")
+    assert not stack(**selective, flash_attention="fa1").recomputes_attention  # called outside of the checkpoint
+    assert not stack(**(selective | {"ac_mode": "none"})).recomputes_attention
     assert knobs(ac_mode="megatron_selective", notes="recompute_modules=['moe_act', 'layernorm']").recompute == "selective"
 
 

@@ -125,5 +125,17 @@ def test_frameworks_that_compute_the_loss_in_the_model_compile_it():
     assert [stack.loss.compiled_logit_bytes > 0 for stack in names.values()] == [True, True, False]
 
 
+@pytest.mark.parametrize(
+    ("words", "compiled"),
+    [
+        ("torch.compile of the model with its loss", True), ("compiled with the loss", True), ("loss is compiled", True),
+        ("compiled model; loss uncompiled", False), ("compile of each block, eager loss", False),
+    ],
+)  # fmt: skip
+def test_a_plain_loop_says_that_it_compiles_the_loss(words, compiled):
+    found = case_of(made(source="a loop", compile=1, notes=words)).stack
+    assert (found.name, found.loss.compiled_logit_bytes > 0) == ("torch", compiled)
+
+
 def test_deepep_beside_another_trainer_sends_a_token_once_to_a_rank():
     assert case_of(row("nvidia_nemo", "automodel-pre-DeepSeek V3 671B-256")).stack.dispatch == "ranks"

@@ -15,6 +15,7 @@ from strategist.cost.shipped_calibrations import calibration_for
 from strategist.expr.columns import Columns
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
+from strategist.profiles.stacks import load_stack
 from strategist.programs.backends import load_backend
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.space import space
@@ -98,6 +99,23 @@ def faster(link: Link) -> Link:
     """A link with each bandwidth a quarter higher."""
     names = ("bytes_per_second", "pair_bytes_per_second", "reduce_bytes_per_second", "line_bytes_per_second")
     return replace(link, **{name: SPEED * value for name in names if (value := getattr(link, name))})
+
+
+@pytest.mark.parametrize(("device", "kernels"), [("H100", "portable"), ("B200", "tuned"), ("GB300", "tuned")])
+def test_torchtitan_of_2025_prefers_tuned_attention_from_blackwell_on(device: str, kernels: str) -> None:
+    """But not for documents, which it masks by FlexAttention."""
+    model, on = resolve_model("8b").shape, cluster(device, nodes=1)
+    columns = candidates("8b", on, 4)
+
+    def steps(kernels: str, workload: Workload) -> list[float]:
+        stack = replace(NATIVE, attention_kernels=kernels)
+        found: list[float] = price(model, on, workload, columns, stack=stack).step_seconds.tolist()
+        return found
+
+    packed = replace(WORKLOAD, document_tokens=1024)
+    assert steps("tuned_on_blackwell", WORKLOAD) == steps(kernels, WORKLOAD)
+    assert steps("tuned_on_blackwell", packed) == steps("portable", packed)
+    assert load_stack("torchtitan-2025").attention_kernels == "tuned_on_blackwell"
 
 
 def test_faster_hardware_never_makes_a_step_longer() -> None:

@@ -262,6 +262,33 @@ def test_selective_recomputation_trades_saved_matmuls_for_repeated_ones() -> Non
     assert framework.repeated_matmuls[0] == second.repeated_matmuls[0]
 
 
+def test_attention_that_is_computed_again_takes_one_more_forward_pass_and_saves_no_scores() -> None:
+    """arXiv 2205.05198: 5 a s bytes for each value of the hidden size; with other recomputation the layer is repeated anyway."""
+    repeats = replace(UNFUSED, recomputes_attention=True)
+    again, once = (work(DENSE, stack=stack) for stack in (repeats, UNFUSED))
+    assert (again.repeated[0] - once.repeated[0], again.repeated_matmuls[0]) == (1, 0)
+    assert once.activations.saved_bytes - again.activations.saved_bytes == pytest.approx(5 * 16 * ALL * ALL, rel=0.01)
+    assert again.moved_backward_bytes[0] > once.moved_backward_bytes[0]
+    whole = [work(DENSE, stack=stack, recompute="full") for stack in (repeats, UNFUSED)]
+    assert whole[0].repeated[0] == whole[1].repeated[0]
+    assert whole[0].moved_backward_bytes[0] == whole[1].moved_backward_bytes[0]
+
+
+def test_matmuls_of_experts_can_be_among_those_that_selective_recomputation_repeats() -> None:
+    """Outputs of the routed experts' first two matmuls are then not saved."""
+    none = replace(NATIVE, memory_traits=replace(NATIVE.memory_traits, saves_experts=False))
+    saved, repeated = (
+        work(EXPERTS, stack=stack, recompute="selective", saved_operations="matmul+attention") for stack in (NATIVE, none)
+    )
+    assert EXPERTS.moe is not None
+    inner = EXPERTS.moe.experts_per_token * EXPERTS.moe.expert_ffn_size
+    assert saved.activations.saved_bytes - repeated.activations.saved_bytes == 2 * ALL * 2 * inner
+    assert saved.repeated_matmuls[0] == 0 < repeated.repeated_matmuls[0]
+    dense = [work(DENSE, stack=stack, recompute="selective", saved_operations="matmul+attention") for stack in (NATIVE, none)]
+    assert dense[0].activations.saved_bytes == dense[1].activations.saved_bytes
+    assert dense[1].repeated_matmuls[0] == 0
+
+
 def test_saved_collectives_are_not_repeated() -> None:
     """Of a layer's four collectives, two gather inputs, which sequence parallelism repeats; no other operation needs the output of
     the last sum.

@@ -126,6 +126,15 @@ def test_recomputation_flags_are_read(flags: str, recompute: str, has_finding: b
     assert ("FMT-002" in codes(found)) is has_finding
 
 
+def test_selective_recomputation_repeats_attention_only() -> None:
+    shape = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000"
+    flags = ("", "--recompute-activations", "--recompute-granularity selective", "--recompute-granularity full")
+    repeats = [read(f"{SMALL} {shape} {each}").stack.get("recomputes_attention", False) for each in flags]
+    assert repeats == [False, True, True, False]
+    others = "--recompute-granularity selective --recompute-modules layernorm moe_act"
+    assert not read(f"{SMALL} {shape} {others}").stack
+
+
 def test_precision_and_optimizer_flags_are_read() -> None:
     found = read(f"{SMALL} --fp8-format hybrid --fp8-param-gather --grad-reduce-in-bf16 --optimizer-cpu-offload")
     expected = {"float8": "tensorwise", "float8_all_gather": True, "reduce_dtype": "bf16", "offload": "optimizer"}
