@@ -4,7 +4,6 @@ They vectorize no loads, and on devices with fast memory instructions limit them
 (TorchDispatchMode) where Megatron-Core runs them; what other stacks run of them is in their bytes alone.
 """
 
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from strategist.contract.stack import Stack
 from strategist.cost.candidate_arrays import Floats, Number, View
 from strategist.cost.layer_widths import feed_forward_width
 from strategist.cost.stack_operations import biases_by_expert, clamps_separately
+from strategist.frozen import frozen
 
 CLAMPED, CLAMPED_BACKWARD = (2.0, 8.0), (5.0, 19.0)
 """Kernels that each value of a gated activation's output takes where halves of its input are clamped in place of the joined input,
@@ -29,7 +29,7 @@ FP32_BIASED, FP32_BIASED_BACKWARD = (1.0, 4.0), (2.0, 16.0)
 """The same with weights in fp32."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class IndexedKernels:
     """Indexed kernels of one layer and micro-batch on a rank: values that they write, and bytes that they move, which are a part of
     the layer's elementwise traffic.
