@@ -13,7 +13,7 @@ from strategist.report.plan import bounds
 from strategist.report.setting_text import change_words, layer_words, policy_words
 from strategist.report.text_blocks import bullets, grouped, heading, pairs, section
 
-BY_COST = "no card decides it; the cost model did"
+BY_COST = "no card decides it; the cost model decided"
 BY_TIE = "no card decides it; back ends, host memory and cards' preferences for the whole plan decided a near tie"
 BY_HAND = "no card decides it and no price depends on it: it was chosen by hand"
 OTHERS = ExplainedStep(id="", title="Other settings", rule="", cards=(), because="")

@@ -72,7 +72,7 @@ def test_kernels_run_on_later_capabilities_of_the_same_major_version() -> None:
         ({"packages": {**HEALTHY.packages, "torch": "2.14.0"}}, "info", "torch-new", "newer than 2.13"),
         ({"torch": None, "torch_error": "libcudart.so: missing"}, "error", "torch-broken", "libcudart.so: missing"),
         ({"smi_error": "Driver/library version mismatch", "gpus": ()}, "error", "driver", "version mismatch"),
-        ({"torch": CPU_TORCH}, "error", "torch-cpu", "beside 2 GPUs"),
+        ({"torch": CPU_TORCH}, "error", "torch-cpu", "on a machine with 2 GPUs"),
         ({"gpus": ()}, "info", "no-gpu", "trials run on CPU"),
         (smi("580.82.07", "570.10.01"), "error", "driver-old", "older than 580.65, which CUDA 13.0 needs"),
         ({"torch": {**TORCH, "cuda_available": False}}, "error", "cuda-unavailable", "CUDA_VISIBLE_DEVICES"),
