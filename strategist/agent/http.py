@@ -87,13 +87,19 @@ def serve_http(
         enable_dns_rebinding_protection=True, allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
     )
 
-    async def serve() -> None:
+    async def serve() -> bool:
+        """Whether a signal ended it: raised in the dispatcher's task group, the interrupt would become a group of exceptions."""
         async with opening as dispatcher:
             application = AgentServer(dispatcher).streamable_http_app(streamable_http_path=PATH, transport_security=security)
             settings = uvicorn.Config(Guard(application, token), log_level="warning", access_log=False)
             listening.listen()
             on_ready(f"http://{host}:{port}{PATH}")
-            await uvicorn.Server(settings).serve(sockets=[listening])
+            try:
+                await uvicorn.Server(settings).serve(sockets=[listening])  # repeats the signal that ended it
+            except KeyboardInterrupt:
+                return True
+        return False
 
     with listening:
-        anyio.run(serve)
+        if anyio.run(serve):
+            raise KeyboardInterrupt

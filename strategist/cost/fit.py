@@ -262,8 +262,10 @@ def _step_factors(
         return found
 
     def jacobian(steps: Floats) -> Floats:
-        """Forward differences, all priced at once."""
-        differences = DIFFERENCE_STEP * np.maximum(np.abs(steps), 1.0)
+        """Differences, all priced at once: forward, and backward for a factor at its maximum, which a step forward does not change."""
+        point = calibration(steps)
+        at_maximum = [getattr(point, name) >= factor.maximum for name, factor in free.items()]
+        differences = DIFFERENCE_STEP * np.maximum(np.abs(steps), 1.0) * np.where(at_maximum, -1.0, 1.0)
         found = residuals_at(np.vstack([steps, steps + np.diag(differences)]))
         slopes: Floats = (found[1:] - found[0]).T / differences
         return slopes

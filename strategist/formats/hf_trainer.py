@@ -12,7 +12,7 @@ from typing import Any
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
-from strategist.formats import trl
+from strategist.formats import trl_accelerate_configs
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.finding_codes import finding, unsupported_entry
@@ -65,7 +65,7 @@ def recognises(source: Source) -> bool:
 
 def opened(source: Source) -> Source:
     """The arguments with the launcher's entries, and with TRL's defaults if its command starts the trainer."""
-    return with_launcher_entries(trl.with_defaults(source))
+    return with_launcher_entries(trl_accelerate_configs.with_defaults(source))
 
 
 def read(entries: Entries) -> ParsedConfig:

@@ -80,6 +80,16 @@ def test_a_problem_names_the_invalid_argument(dispatcher: Caller) -> None:
     assert refused(dispatcher, "nothing")["code"] == "unknown_tool"
 
 
+def test_an_unknown_argument_is_answered_with_those_of_the_tool(dispatcher: Caller) -> None:
+    problem = refused(dispatcher, "load_plan", **{"path; $(id)": "plan.json"}, file="plan.json")
+    assert problem == {
+        "code": "invalid_arguments", "message": "path; $(id): is not an argument of this tool", "next": "its arguments are file"
+    }  # fmt: skip
+    nested = refused(dispatcher, "advise", plan="58698c070e9c", measured={"speed": 1})
+    assert nested["message"].startswith("measured.speed: ")
+    assert nested["next"].startswith("write e.g. ")
+
+
 def test_an_invalid_value_is_reported_by_its_argument_name(dispatcher: Caller) -> None:
     problem = refused(dispatcher, "plan", model="8b", gpus="8x")
     assert problem["code"] == "invalid_value"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -77,6 +78,15 @@ async def check_concurrent_calls(client: Client, cards: tuple[str, ...]) -> None
         for card in cards:
             group.start_soon(ask, card)
     assert found == {card: card for card in cards}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_an_http_server_in_one_line(tmp_path: Path, number: signal.Signals) -> None:
+    with started(tmp_path) as (process, address):
+        httpx2.post(address, json={}, timeout=60)  # it handles signals from its first answer on
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "strategist: interrupted\n")
 
 
 def test_eight_http_clients_are_answered_concurrently(address: str) -> None:
