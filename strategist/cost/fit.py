@@ -262,7 +262,7 @@ def _step_factors(
         return found
 
     def jacobian(steps: Floats) -> Floats:
-        """Differences, all priced at once: forward, and backward for a factor at its maximum, which a step forward does not change."""
+        """Differences, all priced at once: forward, but backward for a factor that is at its maximum."""
         point = calibration(steps)
         at_maximum = [getattr(point, name) >= factor.maximum for name, factor in free.items()]
         differences = DIFFERENCE_STEP * np.maximum(np.abs(steps), 1.0) * np.where(at_maximum, -1.0, 1.0)

@@ -13,7 +13,7 @@ from strategist.contract.measurement import MODELLED_PARTS, Kind, Measurement, O
 from strategist.contract.options import Options
 from strategist.contract.plan import Digests, Plan
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.fit import fit, fitted
+from strategist.cost.fit import FACTORS, fit, fitted
 from strategist.cost.observation import Observation
 from strategist.cost.price import price
 from strategist.expr.columns import row_of, table
@@ -94,6 +94,19 @@ def test_factors_at_their_lower_limit_do_not_distort_the_others() -> None:
     ]  # fmt: skip
     found = fitted(observations).calibration
     assert price(DENSE, on, large, columns, found).step_seconds == pytest.approx(seconds, rel=0.05)
+
+
+def test_a_factor_leaves_the_maximum_that_it_starts_at() -> None:
+    """``tensor`` is at most 1, and 1 in the prior."""
+    plans = [(plan(item), plan(item, Calibration(tensor=0.5))) for item in SETTINGS]
+    observations = [
+        Observation(
+            model=DENSE, cluster=ON, workload=WORKLOAD, candidate=prior.candidate, accumulation=prior.accumulation,
+            step_seconds=truth.estimate.step_seconds,
+        )
+        for prior, truth in plans
+    ]  # fmt: skip
+    assert fitted(observations, free={"tensor": FACTORS["tensor"]}).calibration.tensor == pytest.approx(0.5, abs=0.1)
 
 
 def test_the_memory_factor_is_recovered() -> None:
