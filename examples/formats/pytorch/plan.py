@@ -1,4 +1,4 @@
-# strategist plan 3abdc292ca50: tiny on 4xcpu
+# strategist plan aa60f0fc625c: tiny on 4xcpu
 # 16 sequences of 128 tokens a step, fp32, adamw
 # expected: 103 ms a step, 19,828 tokens/s, 35.2 MiB of 1.8 GiB a device
 # missing: data: --data with token ids; without it the text is synthetic
