@@ -4,7 +4,6 @@ They vectorize no loads, and on devices with fast memory instructions limit them
 (TorchDispatchMode) where Megatron-Core runs them; what other stacks run of them is in their bytes alone.
 """
 
-
 import numpy as np
 
 from strategist.contract.model import ModelShape
