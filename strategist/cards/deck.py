@@ -20,7 +20,7 @@ SUFFIXES = (".yaml", ".yml")
 CACHED_FILES = 512
 """Number of recently read files that are kept parsed in memory until their text changes: a server reads its deck at every call."""
 
-PARSER_CODE = ("cards", "contract", "errors", "expr", "files", "units")
+PARSER_CODE = ("cards", "contract", "errors", "expr", "files", "frozen", "units")
 """Parts of this package whose code determines the parsed cards; part of the cache key."""
 
 

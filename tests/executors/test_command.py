@@ -82,7 +82,7 @@ def test_steps_without_a_time_are_timed_by_their_log_lines(plan: Plan, tmp_path:
     text = TEXT[: TEXT.index("metrics:")] + 'metrics: {lines: "step: {step} loss: {loss}"}'
     measurement = run(plan, tmp_path, text=text)
     assert measurement.outcome is Outcome.OK, measurement.evidence
-    assert "timed by when the program's lines came" in measurement.notes[0]
+    assert "timed by the arrival of the program's log lines" in measurement.notes[0]
 
 
 @pytest.mark.parametrize(
