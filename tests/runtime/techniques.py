@@ -176,8 +176,8 @@ def _head(count: int) -> Iterator[str]:
         f"{kind} {loss:g}, {gradient:g}" for kind, (loss, gradient) in TOLERANCES.items()
     )
     yield "(exact is fp32; a case has the tolerance of its least precise part). **measured**: our own recorded trials, on gloo and"
-    yield "NCCL. On gloo a measured comm ratio tests the code and does not predict that of GPUs: a reduce-scatter is an all-reduce there,"
-    yield "and FSDP2 hardly overlaps."
+    yield "NCCL. On gloo a measured comm ratio tests the code and does not predict that of GPUs: a reduce-scatter is an"
+    yield "all-reduce there, and FSDP2 hardly overlaps."
 
 
 def _table(group: str, plans: list[Plan], measured: list[Plan]) -> Iterator[str]:
