@@ -65,7 +65,7 @@ def test_a_better_rejected_value_is_reachable_with_fix(request_: Request) -> Non
 
 @pytest.mark.parametrize(
     ("request_", "name", "value"),
-    [(SMALL[1], "tp", 4), (SMALL[2], "tp", 8), pytest.param(LARGE[0], "pp_virtual_stages", 8, marks=pytest.mark.full)],
+    [(SMALL[1], "tp", 4), (SMALL[2], "tp", 8), pytest.param(LARGE[0], "pp_virtual_stages", 6, marks=pytest.mark.full)],
 )
 def test_why_not_compares_with_the_best_plan_that_has_the_value(request_: Request, name: str, value: KnobValue) -> None:
     found = api.why_not(best(request_), name, value)
