@@ -35,7 +35,7 @@ from strategist.search.space_constraints import KnobSettings, SpaceConstraints, 
 MAX_MICRO_BATCH = 64
 VIRTUAL_STAGES = {2: inf, 4: inf, 8: 4.0}
 """Searched stages per rank of looped schedules, each below a number of micro-batches per pipeline rank. The bubble of v stages and
-m micro-batches is (pp - 1) / (v m) of the work (arXiv 2104.04473, section 2.2): from 4 pp on, eight stages gain less than 1/32.
+m micro-batches is (pp - 1) / (v m) of the work (arXiv 2104.04473, section 2.2): from m = 4 pp on, eight stages gain less than 1/32.
 """
 SEARCHED_SAVED_OPERATIONS = SAVED_OPERATIONS[:2]
 """Sets of saved operations that selective recomputation is searched with; the other sets are used only when fixed."""
