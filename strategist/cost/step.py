@@ -180,7 +180,8 @@ def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factor
     other_stages = _other_stages_seconds(busy, stage.has_head * common.head, common.head, n, inputs.model_layers)
     bubble = other_stages / np.maximum(busy, EPSILON) * _idle_seconds(busy, n * layer.matmul / 3, v)
     hidden_exchanges = micro_batches * n * np.where(v.ep_overlap, inputs.links.ep - links.ep, 0.0)
-    room = micro_batches * (busy - sum(per_micro_batch[name] for name in LINK_PARTS)) - hidden_sharding - hidden_exchanges
+    hiding = micro_batches * n * common.hiding_share * computing  # computation beside which a layer's collectives use the ports
+    room = micro_batches * (busy - sum(per_micro_batch[name] for name in LINK_PARTS)) - hidden_sharding - hiding
     time = {name: micro_batches * seconds for name, seconds in per_micro_batch.items()}
     time |= {
         "dp_communication": data_parallel + stage.links.update,

@@ -100,7 +100,7 @@ def requests() -> Iterator[tuple[str, Cluster, int, int]]:
         yield model, replace(cluster, inter=Link(name="ten gigabit", latency_seconds=5e-5, **rates)), seq_len, batch
 
 
-def random_candidates(at: Situation, count: int, generator: np.random.Generator, **fix: bool) -> Columns:
+def random_candidates(at: Situation, count: int, generator: np.random.Generator, **fix: int) -> Columns:
     """Up to ``count`` candidates of random layouts."""
     blocks = space(at.model, at.cluster, at.workload, SpaceConstraints(fix=fix, allow=(), backend=load_backend("any")))
     columns = candidate_table(blocks.take(generator.choice(len(blocks), min(len(blocks), BLOCKS), replace=False)))
@@ -147,6 +147,15 @@ def test_no_candidate_with_overlapped_expert_exchanges_is_faster_than_its_bound(
     places = [at for at in situations(("full",)) if at.model.moe]
     assert len(places) == 3
     assert [line for at in places for line in below_bound(at, random_candidates(at, 100, generator, ep_overlap=True), prices)] == []
+
+
+def test_no_pipeline_of_many_stages_beside_tensor_parallelism_between_nodes_is_faster_than_its_bound() -> None:
+    """Hidden tensor-parallel collectives and transfers between stages share ports: computation hides one of them at a time."""
+    generator, own = np.random.default_rng(7), all_prices()[:1]
+    places = [at for at in situations(("qlora",)) if at.model.name == "gpt3-175b"]
+    drawn = [(at, random_candidates(at, 300, generator, pp_virtual_stages=8, tp=32)) for at in places]
+    assert drawn
+    assert [line for at, columns in drawn for line in below_bound(at, columns, own)] == []
 
 
 @pytest.mark.full
