@@ -23,7 +23,7 @@ from strategist.formats.source import Source
 from strategist.frozen import frozen
 from strategist.profiles.model_types import TEXT_PART_ONLY
 from strategist.profiles.resolved_model import BITSANDBYTES_4_BIT
-from strategist.profiles.situation import STORED_WEIGHTS, Situation, situation
+from strategist.profiles.situation import Situation, situation
 
 OPEN_CODES = ("FMT-003", "FMT-011")
 """Codes of findings that a given value settles."""
@@ -160,11 +160,12 @@ def _image_findings(source: Source, known: Situation) -> Iterator[Diagnostic]:
 
 def _weight_findings(source: Source, known: Situation) -> Iterator[Diagnostic]:
     """A finding on a model whose weights are quantized on disk."""
-    for note in (note for note in known.notes if note.startswith(STORED_WEIGHTS)):
-        if known.request.workload.train == "qlora" and BITSANDBYTES_4_BIT in note:
-            yield finding("FMT-003", note, "name the model with weights in 16 bits for LoRA", source)
-        else:
-            yield finding("FMT-002", note, "name the model with weights in 16 bits", source, about=QUANTIZED_WEIGHTS)
+    if not known.weight_note:
+        return
+    if known.request.workload.train == "qlora" and known.stored_weights == BITSANDBYTES_4_BIT:
+        yield finding("FMT-003", known.weight_note, "name the model with weights in 16 bits for LoRA", source)
+    else:
+        yield finding("FMT-002", known.weight_note, "name the model with weights in 16 bits", source, about=QUANTIZED_WEIGHTS)
 
 
 def _precision_findings(source: Source, known: Situation, stated: Any, found: ParsedConfig) -> Iterator[Diagnostic]:

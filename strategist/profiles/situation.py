@@ -21,6 +21,8 @@ class Situation:
 
     notes: assumptions where the request leaves something open.
     digest: of the content of model and cluster; the first 16 hexadecimal digits of SHA-256.
+    stored_weights: how the model's weights are quantized on disk (``ResolvedModel.stored``). weight_note: what that changes; one of
+        the notes, or empty.
     """
 
     request: Request
@@ -28,6 +30,8 @@ class Situation:
     cluster: Cluster
     notes: tuple[str, ...]
     digest: str
+    stored_weights: str = ""
+    weight_note: str = ""
 
 
 def situation(request: Request, shape: ModelShape | None = None, cluster: Cluster | None = None) -> Situation:
@@ -41,32 +45,36 @@ def situation(request: Request, shape: ModelShape | None = None, cluster: Cluste
         cluster = resolve_cluster(request.gpus, request.host_memory_bytes)
     elif request.host_memory_bytes is not None:
         cluster = replace(cluster, host_memory_bytes=request.host_memory_bytes)
-    request, weight_notes = _with_stored_weights(request, resolved)
+    request, weight_note = _with_stored_weights(request, resolved)
     request, dtype_notes = _with_supported_dtype(request, cluster)
     cluster = _cluster_of_request(cluster, request)
-    notes = ((resolved.note,) if resolved.note else ()) + weight_notes + cluster.assumed + dtype_notes
-    return Situation(request=request, model=resolved.shape, cluster=cluster, notes=notes, digest=_digest(resolved.shape, cluster))
+    notes = (*filter(None, (resolved.note, weight_note)), *cluster.assumed, *dtype_notes)
+    return Situation(
+        request=request,
+        model=resolved.shape,
+        cluster=cluster,
+        notes=notes,
+        digest=_digest(resolved.shape, cluster),
+        stored_weights=resolved.stored,
+        weight_note=weight_note,
+    )
 
 
-STORED_WEIGHTS = "stored weights are"
-"""Beginning of the note on weights that are quantized on disk."""
-
-
-def _with_stored_weights(request: Request, resolved: ResolvedModel) -> tuple[Request, tuple[str, ...]]:
-    """The request in the training mode that quantized weights allow, and a note on them.
+def _with_stored_weights(request: Request, resolved: ResolvedModel) -> tuple[Request, str]:
+    """The request in the training mode that quantized weights allow, and a note on them; empty without any.
 
     transformers loads weights as bitsandbytes stored them, whatever the arguments, and trains adapters on them alone
     (trainer_utils.py of transformers 5, ``validate_quantization_for_training``).
     """
     workload = request.workload
     if not resolved.stored or (resolved.stored, workload.train) == (BITSANDBYTES_4_BIT, "qlora"):
-        return request, ()
-    about = f"{STORED_WEIGHTS} {resolved.stored}"
+        return request, ""
+    about = f"stored weights are {resolved.stored}"
     if resolved.stored != BITSANDBYTES_4_BIT:
-        return request, (f"{about}: they are priced as {'4' if workload.train == 'qlora' else '16'} bits",)
+        return request, f"{about}: they are priced as {'4' if workload.train == 'qlora' else '16'} bits"
     if workload.train == "lora":
-        return replace(request, workload=replace(workload, train="qlora")), (f"{about}: LoRA on them is QLoRA, which is planned",)
-    return request, (f"{about}, which only adapters can train: 16 bits are planned; --train qlora trains adapters",)
+        return replace(request, workload=replace(workload, train="qlora")), f"{about}: LoRA on them is QLoRA, which is planned"
+    return request, f"{about}, which only adapters can train: 16 bits are planned; --train qlora trains adapters"
 
 
 def _with_supported_dtype(request: Request, cluster: Cluster) -> tuple[Request, tuple[str, ...]]:
