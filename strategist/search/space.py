@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
-from math import isqrt, prod
+from math import inf, isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,10 @@ from strategist.search.blocks import BLOCK_NAMES, LAYOUT_NAMES, Grid, Grids, Spa
 from strategist.search.space_constraints import KnobSettings, SpaceConstraints, Values
 
 MAX_MICRO_BATCH = 64
-VIRTUAL_STAGES = (2, 4)
+VIRTUAL_STAGES = {2: inf, 4: inf, 8: 4.0}
+"""Searched stages per rank of looped schedules, each below a number of micro-batches per pipeline rank. The bubble of v stages and
+m micro-batches is (pp - 1) / (v m) of the work (arXiv 2104.04473, section 2.2): from 4 pp on, eight stages gain less than 1/32.
+"""
 SEARCHED_SAVED_OPERATIONS = SAVED_OPERATIONS[:2]
 """Sets of saved operations that selective recomputation is searched with; the other sets are used only when fixed."""
 
@@ -145,7 +148,7 @@ def _kinds(counts: Array, model: ModelShape, cluster: Cluster, constraints: Spac
         (("comm_hook" in constraints.open) & alone, 2), (("optimizer_in_backward" in constraints.open) & (at["ep"] > 1), 2),
         (chunked, 2), (constraints.is_offered("ep_overlap") & (at["ep"] > 1), 2),
         (times > 1, 2), (times >= pp, 2), (times >= 2 * pp, 2), (times % np.maximum(1, times // pp) > 0, 2),
-        (sum((pp * stages <= model.layers).astype(np.int64) for stages in _searched_stages(constraints)), 3),
+        (sum(each.astype(np.int64) for each in _virtual_stages(pp, times, model, constraints).values()), len(VIRTUAL_STAGES) + 1),
         (np.where(at["tp"] * at["ep"] > 1, 0, groups[whole]), MAX_DEVICES + 1),
     ]  # fmt: skip
     kind = np.zeros(counts.shape[1], dtype=np.int64)
@@ -247,15 +250,13 @@ def _subgroups(whole: int, cluster: Cluster, constraints: SpaceConstraints) -> t
     return tuple(d for d in _divisors(whole) if 1 < d < whole and (d == inside or "reshard_group_size" in constraints.fix))
 
 
-def _virtual_stages(layout: Layout, model: ModelShape, constraints: SpaceConstraints) -> tuple[int, ...]:
-    """Stages per rank of a looped schedule."""
-    return tuple(v for v in _searched_stages(constraints) if layout.pp * v <= model.layers)
-
-
-def _searched_stages(constraints: SpaceConstraints) -> tuple[int, ...]:
-    """The fixed number of stages per rank, or the numbers worth searching."""
+def _virtual_stages(pp: Any, accumulation: Any, model: ModelShape, constraints: SpaceConstraints) -> dict[int, Any]:
+    """Whether each number of stages per rank of a looped schedule is searched, for blocks or for one of them: the fixed number, or
+    those that are worth searching.
+    """
     fixed = constraints.fix.get("pp_virtual_stages")
-    return (int(fixed),) if type(fixed) is int and fixed > 1 else VIRTUAL_STAGES
+    limits = {fixed: inf} if type(fixed) is int and fixed > 1 else VIRTUAL_STAGES
+    return {v: (pp * v <= model.layers) & (accumulation < most * pp) for v, most in limits.items()}
 
 
 def _schedules(layout: Layout, model: ModelShape, accumulation: int, constraints: SpaceConstraints) -> list[dict[str, KnobValue]]:
@@ -266,7 +267,7 @@ def _schedules(layout: Layout, model: ModelShape, accumulation: int, constraints
         pairs = [
             (schedule, stages)
             for schedule in map(str, CHOICES["pp_schedule"])
-            for stages in _stages_of(schedule, layout, model, constraints)
+            for stages in _stages_of(schedule, layout, model, accumulation, constraints)
             if accumulation >= least_micro_batches(schedule, layout.pp) and (whole_rounds or schedule not in ROUND_BASED)
         ]
     return [
@@ -276,10 +277,12 @@ def _schedules(layout: Layout, model: ModelShape, accumulation: int, constraints
     ]
 
 
-def _stages_of(schedule: str, layout: Layout, model: ModelShape, constraints: SpaceConstraints) -> tuple[int, ...]:
+def _stages_of(
+    schedule: str, layout: Layout, model: ModelShape, accumulation: int, constraints: SpaceConstraints
+) -> tuple[int, ...]:
     """Possible numbers of stages per rank under a schedule."""
     if schedule in LOOPED:
-        return _virtual_stages(layout, model, constraints)
+        return tuple(v for v, searched in _virtual_stages(layout.pp, accumulation, model, constraints).items() if searched)
     if schedule in V_SHAPED:
         return tuple(v for v in (2,) if layout.pp * v <= model.layers)
     return (1,)

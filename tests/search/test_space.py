@@ -66,6 +66,16 @@ SITUATIONS = {
 }
 
 
+def test_eight_stages_a_rank_are_searched_where_few_micro_batches_leave_a_bubble() -> None:
+    def micro_batches(stages: int, **fix: int) -> set[int]:
+        constraints = SpaceConstraints(fix={"pp": 4, **fix})
+        table = candidate_table(space(resolve_model("8b").shape, cluster(1, 8), Workload(seq_len=64, global_batch=64), constraints))
+        return set(table.values["knobs.accumulation"][table.values["knobs.pp_virtual_stages"] == stages].tolist())
+
+    assert micro_batches(8) == {number for number in micro_batches(4) if number < 16} == {1, 2, 4, 8}
+    assert micro_batches(8, pp_virtual_stages=8) == micro_batches(4)
+
+
 @pytest.mark.parametrize(("model", "gpus", "workload", "constraints"), SITUATIONS.values(), ids=list(SITUATIONS))
 def test_every_candidate_is_legal(model: str, gpus: str, workload: Workload, constraints: SpaceConstraints) -> None:
     shape, on = resolve_model(model).shape, resolve_cluster(gpus)
