@@ -12,6 +12,9 @@ pytest_plugins = ("chaos", "time_limit")
 settings.register_profile("no clock", deadline=None)
 settings.load_profile("no clock")
 
+LOOKS = {"COLORTERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
+"""Variables that rich reads besides TERM."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> Iterator[None]:
@@ -27,10 +30,11 @@ def interruptible() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_user_configuration() -> None:
-    """Removes the user's configuration from the environment."""
-    for name in [name for name in os.environ if name.startswith("STRATEGIST_")]:
+    """Removes the user's configuration from the environment, and gives output the same look on any machine."""
+    for name in [name for name in os.environ if name.startswith("STRATEGIST_") or name in LOOKS]:
         del os.environ[name]
     os.environ["STRATEGIST_CONFIG"] = ""
+    os.environ |= {"LC_ALL": "C.UTF-8", "TERM": "xterm"}
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 

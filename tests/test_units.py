@@ -50,6 +50,11 @@ def test_sizes_are_decimal_in_rates_and_binary_in_memory() -> None:
         assert parse_quantity(f"2{unit}/s", RATES, "rate") == parse_memory_bytes(f"2 {unit}", "size") == 2 * 1024**power
 
 
+def test_a_memory_size_without_a_unit_is_refused() -> None:
+    with pytest.raises(InputError, match=r"--host-memory 24: the unit is missing; did you mean 24GiB"):
+        parse_memory_bytes(" 24 ", "--host-memory")
+
+
 @pytest.mark.parametrize(
     ("shown", "text"),
     [

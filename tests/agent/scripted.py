@@ -1,5 +1,6 @@
 """A scripted agent without a language model: plans, simulates, tunes, compares and exports jobs from tool replies alone."""
 
+import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -87,7 +88,7 @@ class Agent:
 async def agent(workspace: Path) -> AsyncIterator[Agent]:
     """An agent with its own server, and a grant of trials."""
     arguments = [*COMMAND[1:], "--workspace", str(workspace), "--grant", GRANT]
-    server = StdioServerParameters(command=COMMAND[0], args=arguments, env={"PYTHONPATH": ":".join(sys.path)})
+    server = StdioServerParameters(command=COMMAND[0], args=arguments, env={**os.environ, "PYTHONPATH": ":".join(sys.path)})
     async with Client(stdio_client(server)) as client:
         yield Agent(client=client)
 

@@ -42,7 +42,7 @@ def over_http(workspace: Path) -> Iterator[str]:
 async def client_of(address: str) -> AsyncIterator[Client]:
     """A client of the SDK at that address."""
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=120) as own,
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=None) as own,
         Client(streamable_http_client(address, http_client=own)) as client,
     ):
         yield client

@@ -43,7 +43,7 @@ SOME = SHORT[::4]
 def test_every_question_is_answered_correctly(workspace: Path, questions: list[Question]) -> None:
     (workspace / "ds.json").write_text(json.dumps(DEEPSPEED))
     arguments = ["-m", "strategist.cli.main", "mcp", "--workspace", str(workspace)]
-    server = StdioServerParameters(command=sys.executable, args=arguments, env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")})
+    server = StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ))
     wrong: dict[str, Any] = {}
 
     async def ask() -> None:

@@ -219,7 +219,7 @@ def test_refusals_of_the_agent_server_do_not_contain_its_token(tmp_path: Path, c
         )
         answers = []
         for token in tokens:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            connection = http.client.HTTPConnection("127.0.0.1", port)
             connection.request(
                 "POST", "/mcp", json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}), {"Authorization": token}
             )

@@ -99,6 +99,14 @@ def test_offload_moves_states_to_host_memory() -> None:
     assert everything.peak_memory_bytes < optimizer.peak_memory_bytes < none.peak_memory_bytes
 
 
+def test_host_memory_of_a_node_has_its_share_of_the_shards_and_each_of_its_replicas() -> None:
+    for replicas, shards, nodes in ((1, 16, 2), (2, 8, 2), (2, 4, 1), (8, 1, 2)):
+        layout, on = Layout(dp_replicate=replicas, dp_shard=shards), cluster(nodes, replicas * shards // nodes)
+        knobs = {"offload": "all"} if shards > 1 else {"offload": "optimizer"}
+        found = estimate(layout, on=on, **knobs).host_memory_bytes_per_node
+        assert found == 16 * P * replicas / nodes, (replicas, shards, nodes)
+
+
 def test_optimizer_offload_with_lora_keeps_the_base_on_the_device() -> None:
     workload, adapters = replace(WORKLOAD, train="lora"), lora_parameters(DENSE, 16)
     optimizer, everything = (estimate(ZERO3, workload=workload, offload=name) for name in ("optimizer", "all"))

@@ -60,14 +60,19 @@ def printed(command: str) -> tuple[int, list[str]]:
     return code, output.getvalue().rstrip().splitlines()
 
 
+SHOWN_WITH = {"COLUMNS": "80", "LC_ALL": "C.UTF-8"}
+"""Variables that decide the width and the characters of the output, whatever this machine's are."""
+
+
 @contextlib.contextmanager
 def _at(folder: Path) -> Iterator[None]:
-    """Runs in a folder, with 80 columns."""
-    before, wide = Path.cwd(), os.environ.get("COLUMNS")
+    """Runs in a folder, with the variables of ``SHOWN_WITH``."""
+    here, before = Path.cwd(), {name: os.environ.get(name) for name in SHOWN_WITH}
     os.chdir(folder)
-    os.environ["COLUMNS"] = "80"
+    os.environ |= SHOWN_WITH
     try:
         yield
     finally:
-        os.chdir(before)
-        os.environ.pop("COLUMNS") if wide is None else os.environ.update(COLUMNS=wide)
+        os.chdir(here)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})

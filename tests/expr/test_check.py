@@ -60,6 +60,7 @@ def test_valid_conditions_are_accepted(text: str) -> None:
         ("layout.tp > '\\x41'", 12, "syntax", "has no meaning"),
         ("层数 > 1", 0, "syntax", "has no meaning"),
         ("1e999 > layout.tp", 0, "syntax", "not a value"),
+        ("layout.tp == None", 13, "syntax", "None is not a value"),
         ("sqrt(estimate.step_seconds) > 1 s", 0, "unit", "sqrt of s has no unit"),
         ("", 0, "syntax", "not an expression"),
         ("layout.tp >", 0, "syntax", "not an expression"),

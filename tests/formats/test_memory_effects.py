@@ -75,8 +75,9 @@ def test_an_image_encoder_has_no_upper_bound() -> None:
 
 
 def test_offload_to_disk_can_free_host_memory() -> None:
-    known = bounds(PRICED, [finding("zero_optimization.offload_optimizer.device")])
-    assert (known.min_bytes, known.host_min_bytes) == (750, 0)
+    for entries, least in (((), 64), (("rl",), 64), (("zero_optimization.offload_optimizer.device",), 0)):
+        known = bounds(PRICED, [finding(name) for name in entries])
+        assert (known.min_bytes, known.host_min_bytes) == (750, least)
 
 
 def test_each_entry_with_an_effect_is_a_known_name() -> None:

@@ -88,9 +88,7 @@ def missing() -> str:
     return "" if available() and shutil.which("unshare") else "namespaces with links need root and iproute2"
 
 
-def run_in_parallel(
-    commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path, seconds: float = 240
-) -> list[str]:
+def run_in_parallel(commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path) -> list[str]:
     """Runs commands in parallel; returns their outputs.
 
     Raises:
@@ -104,7 +102,7 @@ def run_in_parallel(
         for words in commands
     ]  # fmt: skip
     try:
-        outputs = [process.communicate(timeout=seconds)[0] for process in running]
+        outputs = [process.communicate()[0] for process in running]
     finally:
         for process in running:
             process.kill()

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from formats.plans import a_plan
 
+from strategist.formats.format import ExportedFiles
 from strategist.formats.pytorch import write
-from strategist.launch.catalog import JOBS, with_job
+from strategist.launch.catalog import JOBS, unused_options, with_job
 from strategist.launch.job import JobOptions
 
 REQUIRED: dict[str, dict[str, Any]] = {"slurm": {}, "hosts": {}, **{kind: {"image": "i"} for kind in JOBS[2:]}}
@@ -17,12 +18,17 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 
 
-def with_options(kind: str, **options: Any) -> tuple[tuple[str, ...], str]:
-    """Needs of a job beyond those of its export, and the text of the file that starts it."""
+def job_of(kind: str, **options: Any) -> tuple[ExportedFiles, ExportedFiles]:
+    """An export over several nodes, without and with its job."""
     plan = a_plan("pytorch", lambda plan: plan.cluster.nodes > 1)
     hosts = {"hosts": ",".join(f"n{number}" for number in range(plan.cluster.nodes))} if kind == "hosts" else {}
     written = write(plan, {})
-    job = with_job(plan, written, kind, JobOptions(**REQUIRED[kind], **hosts, **options))
+    return written, with_job(plan, written, kind, JobOptions(**REQUIRED[kind], **hosts, **options))
+
+
+def with_options(kind: str, **options: Any) -> tuple[tuple[str, ...], str]:
+    """Needs of a job beyond those of its export, and the text of the file that starts it."""
+    written, job = job_of(kind, **options)
     assert job.needs[: len(written.needs)] == written.needs
     return job.needs[len(written.needs) :], job.files[-1].text
 
@@ -45,3 +51,10 @@ def test_a_working_folder_outside_of_the_volumes_goes_with_its_pod() -> None:
 
 def test_a_cluster_for_trials_needs_no_storage_of_a_training() -> None:
     assert with_options("raycluster")[0] == ()
+
+
+def test_further_arguments_are_refused_only_where_no_script_gets_them() -> None:
+    given = {"arguments": "--further 1"}
+    for kind in JOBS:
+        passed_on = any("--further 1" in file.text for file in job_of(kind, **given)[1].files)
+        assert unused_options(kind, JobOptions(**given)) == (() if passed_on else ("arguments",)), kind

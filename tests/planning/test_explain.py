@@ -19,7 +19,8 @@ from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
-from strategist.planning.explain import PlanExplainer, why_not
+from strategist.paths import data_dir
+from strategist.planning.explain import PlanExplainer, explain, why_not
 from strategist.report.explanation import explanation_report
 from strategist.units import show_bytes
 
@@ -48,6 +49,12 @@ def large_explained(large: Plan) -> Explanation:
     return api.explain(large)
 
 
+def explained_by_cards(plan: Plan, deck: Deck) -> Explanation:
+    """What cards say of the plan; other values have its price, so that none is priced."""
+    price = partial(_same_price, plan)
+    return explain(plan, PlanExplainer(deck=deck, known={}, price=price, resolve=price))
+
+
 def test_each_relevant_setting_has_a_reason_or_rejected_values(small: Plan, small_explained: Explanation) -> None:
     explanation = small_explained
     names = {decision.setting for decision in explanation.decisions}
@@ -62,7 +69,7 @@ def test_each_relevant_setting_has_a_reason_or_rejected_values(small: Plan, smal
 def test_a_preference_for_whole_plans_is_a_reason_of_the_settings_that_it_depends_on() -> None:
     fixed = {"dp_replicate": 2, "dp_shard": 8, "micro_batch": 2, "recompute": "none", "offload": "none"}
     plan = api.plan(Request(model="llama3-8b", gpus="2x8xH100", fix=fixed), top=1).plans[0]
-    explanation = api.explain(plan)
+    explanation = explained_by_cards(plan, load_deck(data_dir("cards")))
     reasons = {decision.setting: {reason.card for reason in decision.reasons} for decision in explanation.decisions}
     assert "MESH-002" in reasons["dp_replicate"]
     assert "MESH-002" not in reasons["micro_batch"], "its condition does not depend on it"
@@ -129,13 +136,14 @@ StrategyCard:
 
 def test_free_text_cards_are_advice_on_settings_that_the_plan_decides(tmp_path: Path) -> None:
     (tmp_path / "handbook.yaml").write_text(HANDBOOK, encoding="utf-8")
+    handbook = load_deck(tmp_path)
     sharded = api.plan(replace(TINY, fix={"dp_shard": 4}), top=1).plans[0]
-    (advice,) = api.explain(sharded, cards=[tmp_path]).advice
+    (advice,) = explained_by_cards(sharded, handbook).advice
     assert (advice.card, advice.settings, advice.intent) == ("handbook", ("reshard_after_forward",), "显存节省 vs 通信开销")
     assert advice.texts == ("root: False, others: True", "False 可能造成显存爆炸")
-    assert api.explain(sharded).advice == ()
+    assert explained_by_cards(sharded, load_deck(data_dir("cards"))).advice == ()
     whole = api.plan(replace(TINY, fix={"dp_replicate": 4}), top=1).plans[0]
-    assert api.explain(whole, cards=[tmp_path]).advice == (), "without sharding there is no resharding"
+    assert explained_by_cards(whole, handbook).advice == (), "without sharding there is no resharding"
 
 
 OPTION = """\

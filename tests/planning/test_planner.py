@@ -101,7 +101,8 @@ def test_answers_are_byte_identical_across_processes_and_hash_seeds(big: Answer)
         "print(codec.dumps(api.plan(Request(model='32b', gpus='8x24GB'))))"
     )
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    text = subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    text = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
     assert text.decode() == codec.dumps(big) + "\n"
     assert codec.loads(Answer, text.decode()).plans
 

@@ -165,7 +165,7 @@ def test_the_space_contains_every_legal_candidate_exactly_once(model: ModelShape
         if backend.allows("layout.tp", layout.tp) and not any(layout.violations(model, SMALL, 4))
         for row in product(*(_searched_values(name, values, layout, backend) for name, values in grid.items()))
     )
-    legal = {one for one in every if not one.violations(model, SMALL, 4) and not redundant(one, model, SMALL, on)}
+    legal = {one for one in every if not redundant(one, model, SMALL, on) and not one.violations(model, SMALL, 4)}
     both = [one for one in legal if one.layout.pp > 1 and one.layout.dp_replicate > 1 and nodes > 1]
     legal |= {with_settings(one, {"axis_order": AXIS_ORDERS[1]}) for one in both}
     found = candidates(model, on, SMALL, SpaceConstraints(backend=backend))

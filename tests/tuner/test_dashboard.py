@@ -33,7 +33,7 @@ def served(storage: str) -> Iterator[Callable[[str], bytes]]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
         def get(address: str) -> bytes:
-            with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}{address}", timeout=60) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}{address}") as answer:
                 return bytes(answer.read())
 
         try:

@@ -135,6 +135,8 @@ def test_every_candidate_has_a_dot_with_filter_attributes() -> None:
     dots = [attributes for tag, attributes in page.found if tag == "circle" and "data-item" in attributes]
     assert len(dots) == len(space.seen)
     assert sum(dot["data-of-fits"] == "yes" for dot in dots) == sum(item.place is not None for item in space.seen)
+    places = [f"place {item.place:,};" if item.place is not None else "does not fit;" for item in space.seen]
+    assert [sum(place in text for text in page.texts["title"]) for place in places] == [places.count(place) for place in places]
     assert sum("front" in dot["class"] for dot in dots) == sum(item.front for item in space.seen)
     offered = page.of("name", "select")
     assert "offload" not in offered  # offload is fixed
