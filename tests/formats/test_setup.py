@@ -29,6 +29,12 @@ def test_the_spare_axis_takes_the_remaining_devices() -> None:
     assert (layout.tp, layout.dp_shard) == (2, 4)
 
 
+def test_only_a_pipeline_reduces_its_gradients_after_the_last_micro_batch_without_being_asked() -> None:
+    for settings, no_sync in (({"pp": 2}, True), ({"pp": 2, "no_sync": False}, False), ({}, False), ({"no_sync": True}, True)):
+        found = completed(ParsedConfig(settings={"micro_batch": 1, **settings}, spare="dp_shard"))
+        assert found.candidate.knobs.no_sync is no_sync, settings
+
+
 def test_degrees_that_do_not_fill_the_devices_are_kept_and_reported() -> None:
     found = completed(ParsedConfig(settings={"tp": 3}, spare="dp_shard"))
     violations = found.candidate.violations(found.situation.model, found.situation.request.workload, 8)
