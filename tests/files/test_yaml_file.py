@@ -138,6 +138,13 @@ def test_values_keys_and_characters_have_positions() -> None:
     assert document.data["StrategyCard"]["policies"][1]["because"] == "first line second line"
 
 
+def test_a_written_document_keeps_the_order_of_its_keys() -> None:
+    data = {"model": "8b", "gpus": "8xH100", "fix": {"tp": 2, "pp": 1}, "allow": ["float8", "comm_hook"], "name": "名"}
+    text = yaml_file.dump(data)
+    assert text.splitlines() == ["model: 8b", "gpus: 8xH100", "fix: {tp: 2, pp: 1}", "allow: [float8, comm_hook]", "name: 名"]
+    assert yaml_file.parse(text).data == data
+
+
 def test_a_file_is_read_with_its_name_in_errors(tmp_path: Path) -> None:
     path = tmp_path / "card.yaml"
     path.write_bytes(b"\xef\xbb\xbfa: 1\n")
