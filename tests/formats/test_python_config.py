@@ -25,6 +25,14 @@ def test_keyword_arguments_and_assignments_set_fields() -> None:
     assert (node.fields["a"].call, node.fields["a"].fields["b"].line) == ("A", 3)
 
 
+def test_as_many_values_as_the_limit_allows_are_read() -> None:
+    text = "def one():\n    return Config(a=[{}])\n"
+    node, _ = read(text.format("1, " * (MAX_STEPS - 10)))
+    assert len(plain(node.fields["a"])) == MAX_STEPS - 10
+    with pytest.raises(FileError, match="too complex"):
+        read(text.format("1, " * (MAX_STEPS + 10)))
+
+
 def test_functions_that_call_others_are_followed() -> None:
     text = "SIZE = 4\ndef base(size=SIZE):\n    return Config(a=A(b=size))\n"
     text += "def one():\n    c = base(size=2)\n    change(c)\n    return c\n"

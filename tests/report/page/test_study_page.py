@@ -12,11 +12,13 @@ from strategist import api
 from strategist.contract.goals import Goals
 from strategist.contract.measurement import Evidence
 from strategist.contract.report import Influence, StudyReport
+from strategist.errors import InputError
 from strategist.report.page.predicted_vs_measured import measured
 from strategist.report.page.setting_importance import influence
 from strategist.report.page.study_page import study_page
 from strategist.report.page.study_progress import front_figure, progress_figure
 from strategist.report.page.trials import spent
+from strategist.report.study_plot import study_plot
 from tests.report.page.reader import Reader
 
 EVIL = "</pre><script>alert(1)</script>"
@@ -57,6 +59,13 @@ def test_influence_shows_the_slowdown_of_each_value() -> None:
     page = Reader(influence(found))
     assert "x2.50" in page.texts["td"]
     assert "1: 200 ms (3) · 2: 500 ms (4)" in page.texts["td"]
+
+
+def test_a_study_without_a_successful_trial_has_no_plot(report: StudyReport) -> None:
+    for goals in (report.study.goals, Goals()):
+        with pytest.raises(InputError, match="holds no trial that ran successfully; plot it when there is one"):
+            study_plot(replace(report.study, goals=goals, trials=()))
+    assert study_plot(report.study).count("<circle") == len(report.study.trials)
 
 
 def test_spent_device_hours_and_costs_add_up(report: StudyReport) -> None:

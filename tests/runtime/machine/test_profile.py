@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from strategist_runtime.machine.profile import main
 
 from strategist.contract import codec
 from strategist.contract.machine import BUS_FACTORS, MachineRecord
@@ -26,3 +27,9 @@ def test_the_profile_has_each_kind_of_work_and_each_collective(tmp_path: Path) -
     rates = (record.streaming_bytes_per_second, record.host_bytes_per_second, record.host_optimizer_bytes_per_second)
     assert all(sample.seconds > 0 for sample in (*record.matmuls, *record.attention, *record.collectives))
     assert min(*rates, record.elementwise_bytes_per_second, record.layer_seconds) > 0
+
+
+def test_a_rank_needs_a_folder_and_a_device(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    assert "the following arguments are required: --out, --device" in capsys.readouterr().err

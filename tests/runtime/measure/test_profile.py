@@ -27,6 +27,7 @@ def test_the_peak_is_the_largest_sum_of_live_tensors():
         del second, third
 
     assert profile.profiled(step, CPU).allocated_bytes == 6 * MIB
+    assert memory.peak([]) == (0, 0)
 
 
 def test_tensors_freed_by_another_thread_do_not_stay_in_the_count():
