@@ -105,6 +105,13 @@ def test_stage_layers_are_even_unless_the_estimate_has_others():
     assert pipeline("weighted", (1, 2, 1)).stage_layers == (1, 2, 1)
 
 
+def test_options_of_ddp_act_only_where_replicas_are_whole_models():
+    whole = Layout(dp_replicate=4)
+    layouts = (whole, Layout(dp_shard=4), *(replace(whole, dp_replicate=2, **{axis: 2}) for axis in ("dp_shard", "tp", "pp", "cp")))
+    acting = [layout for layout in layouts if Candidate(layout=layout, knobs=Knobs()).acts("bucket_cap_mb", PLAN.model)]
+    assert acting == [whole]
+
+
 def test_pp_split_matters_only_if_it_changes_the_stages():
     assert pipeline("even").matters("pp_split")
     assert pipeline("weighted", (1, 2, 1)).matters("pp_split")

@@ -3,6 +3,7 @@
 import gc
 import random
 import time
+from collections.abc import Iterator
 
 import pytest
 from chaos import Chaos
@@ -25,10 +26,18 @@ def alike(left: object, right: object) -> bool:
     return left == right and isinstance(left, bool) is isinstance(right, bool)
 
 
+@pytest.fixture
+def frozen_garbage() -> Iterator[None]:
+    """Objects of other tests are not collected during a measurement."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("frozen_garbage")
 @pytest.mark.chaos("Bad input", "generated expressions have the value of an independent evaluator, written from their reference")
 def test_generated_expressions_equal_the_independent_evaluator(chaos: Chaos) -> None:
     chances, count = chaos.random(), chaos.size(1_000, 50_000)
-    gc.freeze()  # objects of other tests are not collected during the measurement
     tried, unknown, differing, slowest = 0, 0, list[str](), 0.0
     while tried < count:
         text = reference.condition(chances, 3)

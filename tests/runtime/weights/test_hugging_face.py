@@ -79,6 +79,14 @@ def test_a_tensor_with_another_shape_is_reported(tmp_path):
         decoder(tmp_path, shape)
 
 
+def test_a_parameter_that_the_folders_model_type_does_not_have_is_reported(tmp_path):
+    save_model("gpt2", tmp_path)
+    with pytest.raises(
+        InputError, match=r"have no place for layers\.0\.attention\.query_norm\.weight of model .*; plan that folder"
+    ):
+        decoder(tmp_path, replace(read_config(tmp_path), qk_norm=True))
+
+
 def test_unsupported_model_types_and_dtypes_are_reported(tmp_path):
     save_model("llama", tmp_path)
     config = tmp_path / "config.json"
