@@ -95,11 +95,11 @@ def _cases(data: str | Path | None) -> "tuple[Sequence[Case], Sequence[Case]]":
     """All published cases, the shipped ones and those of ``data``; then those of ``data`` alone (default: the shipped ones)."""
     from strategist.accuracy.measure import read_cases
 
+    own: Sequence[Case] | None = None
+    if data is not None:  # first, since reading the shipped ones takes seconds, which an error need not
+        own = _trial_cases(Path(data)) if Path(data).suffix == HISTORY else read_cases(_published(data))[0]
     shipped, _ = read_cases(_published(None))
-    if data is None:
-        return shipped, shipped
-    data_cases = _trial_cases(Path(data)) if Path(data).suffix == HISTORY else read_cases(_published(data))[0]
-    return [*shipped, *data_cases], data_cases
+    return (shipped, shipped) if own is None else ([*shipped, *own], own)
 
 
 def _trial_cases(path: Path) -> "list[Case]":
