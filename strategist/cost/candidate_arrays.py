@@ -32,6 +32,15 @@ def total(parts: Parts) -> Floats:
 
 
 @frozen
+class GatherCounts:
+    """Number of all-gathers of a step: of layers in forward and in backward passes, and of embedding and head."""
+
+    forward: Floats
+    backward: Floats
+    ends: Floats
+
+
+@frozen
 class View:
     """Settings of candidates as arrays, one element per candidate. ``tokens`` are those of one micro-batch on one rank."""
 
@@ -91,6 +100,12 @@ class View:
         return replicated
 
     @cached_property
+    def fsdp(self) -> Mask:
+        """Whether FSDP2 holds parameters that several data-parallel ranks share or replicate."""
+        mask: Mask = ~self.ddp & (self.fsdp_ranks * self.dp_replicate > 1)
+        return mask
+
+    @cached_property
     def autocast(self) -> Mask:
         """Whether parameters are stored in fp32, matmuls use another type, and autocast casts at each matmul instead of FSDP
         layer by layer.
@@ -114,6 +129,12 @@ class View:
     def looped(self) -> Mask:
         """Each rank holds several stages, assigned round-robin."""
         return (self.virtual_stages > 1) & ~self.v_shaped
+
+    @cached_property
+    def even_pp(self) -> Mask:
+        """Whether the number of pipeline ranks is even."""
+        mask: Mask = self.pp % 2 == 0
+        return mask
 
     @cached_property
     def sequential_backward(self) -> Mask:
@@ -147,6 +168,59 @@ class View:
     @cached_property
     def logit_shards(self) -> Floats:
         return np.where(self.loss_parallel, self.tp, 1.0)
+
+    @cached_property
+    def frees_parameters(self) -> Mask:
+        """Whether gathered parameters are freed, or reduced to a subgroup's, after a layer's forward pass."""
+        return self.reshard | self.reshard_subgroup
+
+    @cached_property
+    def gathered_once(self) -> Mask:
+        """Whether parameters are gathered for the first micro-batch only: neither resharded nor reduced before the last one
+        (ZeRO-1).
+        """
+        return ~self.frees_parameters & self.no_sync
+
+    @cached_property
+    def gather_counts(self) -> GatherCounts:
+        """One per micro-batch, or one per step if parameters stay gathered. torch's pipeline stages free no parameters after a
+        backward pass but the last; of those freed after the forward pass, one all-gather serves a backward pass and the next
+        forward pass, or all backward passes if these come last.
+        """
+        per_micro_batch = np.where(self.gathered_once, 1.0, self.accumulation)
+        stays_gathered = (self.pp > 1) & ~self.streamed & self.no_sync
+        freed_after_forward = stays_gathered & self.frees_parameters
+        return GatherCounts(
+            forward=np.where(freed_after_forward & ~self.breadth_first, 1.0, per_micro_batch),
+            backward=np.where(freed_after_forward & self.breadth_first, 1.0, per_micro_batch),
+            ends=np.where(stays_gathered, 1.0, per_micro_batch),
+        )
+
+    @cached_property
+    def transfers(self) -> Floats:
+        """Number of a stage's own transfers: one forward and one backward per micro-batch and virtual stage."""
+        return 2 * self.accumulation * self.virtual_stages
+
+    @cached_property
+    def looped_batches(self) -> Floats:
+        """Number of micro-batches of a rank beside which the collectives of one stage run in a looped pipeline that runs them once
+        a step, mean over its stages: all but one stage's run beside a round of pp micro-batches (breadth first: beside all).
+        """
+        round_batches = np.where(self.sequential_backward, self.accumulation, np.minimum(self.pp, self.accumulation))
+        return ((self.virtual_stages - 1) * round_batches + 1) / self.virtual_stages
+
+    @cached_property
+    def filling_transfers(self) -> Floats:
+        """Number of exposed transfers: before a stage's first and after its last micro-batch and, unless breadth first, at the
+        turn of each round of pp micro-batches (simulated: 124 for 1F1B with 8 stages and 64 micro-batches).
+        """
+        rounds = np.where(self.breadth_first, 1.0, np.maximum(self.accumulation / self.pp, 1.0))
+        return 2 * (self.pp - 1) * rounds
+
+    @cached_property
+    def reductions(self) -> Floats:
+        """Number of reductions of a step: of each micro-batch, or one."""
+        return np.where(self.no_sync, 1.0, self.accumulation)
 
 
 def view(columns: Columns, workload: Workload) -> View:

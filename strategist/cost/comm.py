@@ -1,6 +1,7 @@
 """Communication: seconds of every collective on its link, before overlap."""
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -100,6 +101,53 @@ def _intra_rate(ranks_per_node: Floats, intra: Link) -> Floats:
 
 
 @frozen
+class Groups:
+    """The process groups of a table of candidates, each computed when it is first read."""
+
+    cluster: Cluster
+    v: View
+
+    @cached_property
+    def tensor(self) -> Group:
+        """Tensor parallelism, the innermost axis."""
+        return group(self.v.tp, np.ones_like(self.v.tp), self.cluster)
+
+    @cached_property
+    def context(self) -> Group:
+        return group(self.v.cp, self.v.tp, self.cluster)
+
+    @cached_property
+    def expert(self) -> Group:
+        return group(self.v.ep, self.v.etp, self.cluster)
+
+    @cached_property
+    def fsdp(self) -> Group:
+        """Ranks that shard parameters."""
+        return group(self.v.fsdp_ranks, self.v.tp, self.cluster)
+
+    @cached_property
+    def resharding(self) -> Group:
+        """Ranks within which parameters stay gathered."""
+        return group(np.minimum(self.v.reshard_group, self.v.fsdp_ranks), self.v.tp, self.cluster)
+
+    @cached_property
+    def experts_fsdp(self) -> Group:
+        """Ranks that shard experts which ep or etp split: the remaining ones of fsdp x tp, none if ep spans them all."""
+        split = self.v.ep * self.v.etp
+        return group(self.v.fsdp_ranks * self.v.tp / split, split, self.cluster)
+
+    @cached_property
+    def replicas(self) -> Group:
+        inner_stages = np.where(self.v.replicas_outermost, self.v.pp, 1.0)
+        return group(self.v.dp_replicate, self.v.tp * self.v.fsdp_ranks * inner_stages, self.cluster)
+
+
+def groups_of(cluster: Cluster, stack: Stack, v: View) -> Groups:
+    """The groups of candidates on a cluster with the links that a stack's collectives use."""
+    return Groups(cluster=with_stack_links(cluster, stack), v=v)
+
+
+@frozen
 class Collectives:
     """Link seconds of one micro-batch on one stage: tensor, context and expert parallelism per layer; pp per transfer.
 
@@ -138,35 +186,29 @@ def collectives(
     stage: Stage,
     work: LayerWork,
     per: StateBytes,
-    v: View,
-    cluster: Cluster,
+    groups: Groups,
 ) -> Collectives:
-    """Every collective of a layer of the stage; tp is the innermost axis. ``work`` gives the shares that recomputation repeats."""
-    ones = np.ones_like(v.tp)
-    tensor = group(v.tp, ones, cluster)
-    context = group(v.cp, v.tp, cluster)
-    expert = group(v.ep, v.etp, cluster)
-    fsdp = group(v.fsdp_ranks, v.tp, cluster)
-    reshard_group = group(np.minimum(v.reshard_group, v.fsdp_ranks), v.tp, cluster)
+    """Every collective of a layer of the stage. ``work`` gives the shares that recomputation repeats."""
+    v, tensor = groups.v, groups.tensor
     c = per.gathered
     activation = v.tokens * model.hidden_size * c
-    dense, experts = stage.gathered_dense(v), stage.expert / (v.ep * v.etp)
+    dense, experts = stage.gathered_dense, stage.gathered_experts
     sent_bytes = per.gathered_layer * _gathered_share(stack, per, v)
     trained = per.trained if per.frozen else 1.0
     bucket = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * v.fsdp_ranks)
     calls = np.minimum((dense + experts) * trained / bucket, 1.0) if stack.memory_traits.parameters == "copies" else 1.0
-    forward = _layer_seconds(fsdp, dense * np.where(v.float8_gather, 1.0, sent_bytes), experts * sent_bytes, calls, v, cluster)
-    backward = np.where(v.reshard_subgroup, reshard_group.gather((dense + experts) * sent_bytes), 0.0)
+    forward = _layer_seconds(groups, dense * np.where(v.float8_gather, 1.0, sent_bytes), experts * sent_bytes, calls)
+    backward = np.where(v.reshard_subgroup, groups.resharding.gather((dense + experts) * sent_bytes), 0.0)
     return Collectives(
         tp=_tensor_parallel_seconds(tensor, activation, model, stack, work.repeated_sums, v)
         + _normed_heads_seconds(tensor, model, stack, work.repeated, v, c),
-        cp=_context_parallel_seconds(context, model, workload, stack, work.repeated, v, c),
-        ep=_expert_parallel_seconds(expert, model, stack, activation, work.repeated_exchanges, v, cluster),
-        pp=_transfer_seconds(cluster, activation, v),
+        cp=_context_parallel_seconds(groups.context, model, workload, stack, work.repeated, v, c),
+        ep=_expert_parallel_seconds(groups, model, stack, activation, work.repeated_exchanges),
+        pp=_transfer_seconds(groups.cluster, activation, v),
         head=_head_seconds(tensor, model, activation, v, c),
         gather_forward=forward,
         gather_backward=np.where(v.reshard, forward, backward),
-        reduce=_layer_seconds(fsdp, dense * trained * v.reduce_bytes, experts * trained * v.reduce_bytes, calls, v, cluster),
+        reduce=_layer_seconds(groups, dense * trained * v.reduce_bytes, experts * trained * v.reduce_bytes, calls),
     )
 
 
@@ -175,48 +217,40 @@ def _gathered_share(stack: Stack, per: StateBytes, v: View) -> Floats:
     change them.
     """
     whole = per.frozen and stack.memory_traits.parameters == "copies"
-    return np.where(v.reshard | v.reshard_subgroup | (not whole), 1.0, per.trained)
+    return np.where(v.frees_parameters | (not whole), 1.0, per.trained)
 
 
 def stage_collectives(
-    model: ModelShape, workload: Workload, stack: Stack, stage: Stage, per: StateBytes, v: View, cluster: Cluster
+    model: ModelShape, workload: Workload, stack: Stack, stage: Stage, per: StateBytes, groups: Groups
 ) -> StageCollectives:
     """Collectives of a stage that are not of its layers."""
-    fsdp = group(v.fsdp_ranks, v.tp, cluster)
-    inner_stages = np.where(v.replicas_outermost, v.pp, 1.0)
-    replicas = group(v.dp_replicate, v.tp * v.fsdp_ranks * inner_stages, cluster)
+    v, fsdp = groups.v, groups.fsdp
     trained = per.trained if per.frozen else 1.0
-    shard = stage.shard(v)
     return StageCollectives(
         gather=fsdp.gather(stage.ends / v.tp * per.gathered * _gathered_share(stack, per, v)),
         reduce=fsdp.gather(stage.ends / v.tp * trained * v.reduce_bytes),
-        replica=replicas.reduce(shard * trained * _replica_bytes(model, v)),
-        update=_muon_gather_seconds(model, workload, stack, stage, fsdp, v, cluster),
+        replica=groups.replicas.reduce(stage.shard * trained * _replica_bytes(model, v)),
+        update=_muon_gather_seconds(model, workload, stack, stage, groups),
     )
 
 
-def _muon_gather_seconds(
-    model: ModelShape, workload: Workload, stack: Stack, stage: Stage, fsdp: Group, v: View, cluster: Cluster
-) -> Floats:
+def _muon_gather_seconds(model: ModelShape, workload: Workload, stack: Stack, stage: Stage, groups: Groups) -> Floats:
     """Seconds in which Muon gathers the shards of its matrices: over the FSDP ranks, then over tp."""
-    matrices = muon_matrices(model, workload)
+    v, matrices = groups.v, muon_matrices(model, workload)
     if not matrices or stack.family != "torch":
         return np.zeros_like(v.tp)
     size = 2.0 * stage.layers * sum(count * rows * columns for count, rows, columns in matrices)
     calls = stage.layers * sum(count for count, *_ in matrices)
-    return fsdp.gather(size / v.tp, calls) + group(v.tp, np.ones_like(v.tp), cluster).gather(size, calls)
+    return groups.fsdp.gather(size / v.tp, calls) + groups.tensor.gather(size, calls)
 
 
-def _layer_seconds(fsdp: Group, dense: Floats, experts: Floats, calls: Floats | float, v: View, cluster: Cluster) -> Floats:
-    """All-gather or reduce-scatter of one layer with ``dense`` and ``experts`` bytes (unsharded), in ``calls`` collectives each.
-
-    Experts that ep or etp split are sharded over the remaining ranks of fsdp x tp: over none if ep spans them all.
-    """
-    split = v.ep * v.etp
-    if (split == 1).all():
-        return fsdp.gather(dense + experts, calls)
-    expert_group = group(v.fsdp_ranks * v.tp / split, split, cluster)
-    return np.where(split > 1, fsdp.gather(dense, calls) + expert_group.gather(experts, calls), fsdp.gather(dense + experts, calls))
+def _layer_seconds(groups: Groups, dense: Floats, experts: Floats, calls: Floats | float) -> Floats:
+    """All-gather or reduce-scatter of one layer with ``dense`` and ``experts`` bytes (unsharded), in ``calls`` collectives each."""
+    fsdp, is_split = groups.fsdp, groups.v.ep * groups.v.etp > 1
+    together = fsdp.gather(dense + experts, calls)
+    if not is_split.any():
+        return together
+    return np.where(is_split, fsdp.gather(dense, calls) + groups.experts_fsdp.gather(experts, calls), together)
 
 
 def _replica_bytes(model: ModelShape, v: View) -> Floats:
@@ -278,14 +312,13 @@ def gathers_keys(model: ModelShape, workload: Workload) -> bool:
     return model.attention_sinks or windowed or workload.document_tokens > 0
 
 
-def _expert_parallel_seconds(
-    expert: Group, model: ModelShape, stack: Stack, activation: Floats, repeated: Floats, v: View, cluster: Cluster
-) -> Floats:
+def _expert_parallel_seconds(groups: Groups, model: ModelShape, stack: Stack, activation: Floats, repeated: Floats) -> Floats:
     """Seconds of token dispatch and combine, forward and backward (arXiv 2006.16668); with etp 1 the tokens are distributed over tp
     ranks.
 
     Traffic between nodes uses each rank's own port, beside the traffic inside the node.
     """
+    v, cluster = groups.v, groups.cluster
     if model.moe is None:
         return np.zeros_like(v.tp)
     experts_per_token, token_shards = model.moe.experts_per_token, np.where(v.etp > 1, 1.0, v.tp)
@@ -299,7 +332,7 @@ def _expert_parallel_seconds(
     intra_seconds = size * rank_copies * (v.ep - 1) / v.ep / cluster.intra.bytes_per_second
     inter_seconds = size * node_copies * (nodes - 1) / nodes / cluster.inter.bytes_per_second
     hops = np.minimum(v.ep - 1, 2 * np.log2(np.maximum(v.ep, 1.0)))
-    seconds = np.maximum(intra_seconds, inter_seconds) + hops * expert.hop_seconds
+    seconds = np.maximum(intra_seconds, inter_seconds) + hops * groups.expert.hop_seconds
     return np.where(v.ep > 1, seconds, 0.0) * (4 + 2 * repeated)
 
 

@@ -18,7 +18,7 @@ def stored_copies(local: LocalParameters, c: MemoryContext) -> Floats:
     v, per = c.v, c.per
     if c.traits.parameters != "copies" or per.frozen or c.compute_bytes >= per.stored:
         return np.zeros_like(v.tp)
-    copied = np.where((v.fsdp_ranks > 1) & (v.reshard | v.reshard_subgroup), local.shard, local.stage)
+    copied = np.where((v.fsdp_ranks > 1) & v.frees_parameters, local.shard, local.stage)
     return np.where(v.streamed | v.offload_all, 0.0, copied * c.compute_bytes)
 
 
@@ -28,7 +28,7 @@ def flat_gradients(local: LocalParameters, c: MemoryContext) -> Floats:
     if not c.traits.flattens_gradients:
         return np.zeros_like(v.tp)
     trained = local.shard * (per.trained if per.frozen else 1.0)
-    group = np.where(v.reshard | v.reshard_subgroup, np.minimum(trained, SUB_GROUP_PARAMETERS), trained)
+    group = np.where(v.frees_parameters, np.minimum(trained, SUB_GROUP_PARAMETERS), trained)
     cast_bytes = per.stored if not per.frozen and per.stored > per.gradient else 0.0
     return np.where(v.offload_all | v.offload_optimizer | v.streamed, 0.0, group * (per.gradient + cast_bytes))
 

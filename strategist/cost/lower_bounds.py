@@ -14,6 +14,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import stage_activations
 from strategist.cost.calibration import Calibration
 from strategist.cost.candidate_arrays import Floats, View, view
+from strategist.cost.comm import groups_of
 from strategist.cost.memory import held_states
 from strategist.cost.memory_context import MemoryContext, local_parameters, memory_context, state_context
 from strategist.cost.model_states import Stage, stages
@@ -68,7 +69,7 @@ def lower_bounds(
     v = view(columns, workload)
     work = work_on(model, cluster, workload, stack, v)
     stage = stages(model, v, stack.memory_traits)[0]
-    inputs = layer_inputs(model, calibration.calibrated_cluster(cluster), workload, stack, stage, v, work)
+    inputs = layer_inputs(model, groups_of(calibration.calibrated_cluster(cluster), stack, v), workload, stack, stage, work)
     seconds = v.accumulation * (model.layers / v.pp) * layer_step_seconds(inputs, calibration.factors)
     stage = replace(stage, recomputed_share=1.0, outputs=np.zeros_like(v.pp))
     context = memory_context(model, workload, stack, work, v)

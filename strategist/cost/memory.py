@@ -3,7 +3,7 @@
 import numpy as np
 
 from strategist.cost.candidate_arrays import Floats, Parts, total
-from strategist.cost.memory_context import MemoryContext, StateContext, local_parameters
+from strategist.cost.memory_context import LocalParameters, MemoryContext, StateContext, local_parameters
 from strategist.cost.memory_timeline import TRANSIENT_PARTS, StageTimeline, instants, peak_memory
 from strategist.cost.model_states import Stage
 from strategist.cost.reserved_memory import cached_blocks, fragmentation
@@ -49,23 +49,25 @@ def memory_instants(stage: Stage, context: MemoryContext, slack: float, factor: 
 
 def _timeline(stage: Stage, context: MemoryContext, states: "HeldStates") -> StageTimeline:
     return StageTimeline(
-        stage=stage, context=context, gradients=states.gradients, first_gradients=states.first_gradients,
+        stage=stage, context=context, local=states.local, gradients=states.gradients, first_gradients=states.first_gradients,
         optimizer=states.optimizer,
     )  # fmt: skip
 
 
 def needed_memory(parts: Parts) -> Floats:
     """Bytes that the device must have: all parts without the allocator's cache."""
-    return total({name: part for name, part in parts.items() if name != "cache"})
+    return total({name: parts[name] for name in PARTS if name != "cache"})
 
 
 @frozen
 class HeldStates:
     """Bytes of model states that stay on the device between passes of layers.
 
+    local: the stage's parameters on one rank.
     first_gradients: those when the first of a rank's stages that run one by one begins its backward pass, or ``gradients``.
     """
 
+    local: LocalParameters
     parameters: Floats
     optimizer: Floats
     gradients: Floats
@@ -93,12 +95,13 @@ def held_states(stage: Stage, c: StateContext) -> HeldStates:
     gradients_on_host = {"all": on_host, "optimizer": on_host | v.offload_optimizer, "never": v.streamed}[traits.gradients_on_host]
     shards = v.fsdp_ranks * v.tp
     stored = (stage.layers * (stage.dense + stage.expert) * per.stored + stage.ends * per.embedding) / shards
-    stored = stored + stage.layers * stage.repeated(v) * per.stored / v.fsdp_ranks
+    if stage.unsharded:
+        stored = stored + stage.layers * stage.repeated * per.stored / v.fsdp_ranks
     stored = np.where(c.frozen_whole, (local.stage - local.root) * per.stored + local.root * per.embedding, stored)
     trained = local.shard * (per.trained if per.frozen else 1.0)
     adapters = trained * (4.0 if per.frozen else 0.0)
     # Gradients under no_sync stay unsharded; reduced ones are allocated layer by layer.
-    fsdp = (~v.ddp & (v.fsdp_ranks * v.dp_replicate > 1)) | v.offload_all
+    fsdp = v.fsdp | v.offload_all
     unsharded = v.no_sync & fsdp if traits.parameters == "copies" else v.no_sync & (v.accumulation > 1) & fsdp
     gradient_bytes = (per.gradient if traits.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
     reduced_gradients = np.where(gradients_on_host, 0.0, trained * per.gradient)
@@ -119,6 +122,7 @@ def held_states(stage: Stage, c: StateContext) -> HeldStates:
     gradients = gradients + np.where(v.low_rank_hook, local.stage * 4.0, 0.0)  # error feedback of PowerSGD
     masters_away = v.offload_optimizer & (traits.parameters == "copies") & (c.compute_bytes < per.stored)
     return HeldStates(
+        local=local,
         parameters=np.where(on_host | masters_away, 0.0, stored + adapters),
         optimizer=np.where(on_host | v.offload_optimizer, 0.0, trained * per.optimizer),
         gradients=gradients,

@@ -45,7 +45,7 @@ class StateContext:
         what an update changes (ZeRO-1 and ZeRO-2, arXiv 1910.02054, section 5), unless parameters themselves are sharded.
         """
         v = self.v
-        unsharded: Mask = ~(v.reshard | v.reshard_subgroup | v.streamed | v.offload_all)
+        unsharded: Mask = ~(v.frees_parameters | v.streamed | v.offload_all)
         return unsharded if self.per.frozen and self.traits.parameters == "copies" else np.zeros_like(unsharded)
 
 
@@ -93,7 +93,6 @@ class LocalParameters:
 
 def local_parameters(stage: Stage, c: StateContext) -> LocalParameters:
     """Parameters on one rank: sharded by tp and the FSDP group; gathered layers by tp alone. A streamed head is never split."""
-    v, layer = c.v, stage.gathered_layer(c.v)
-    root = stage.ends / v.tp
-    head = np.ceil(stage.has_head) * (c.model.hidden_size * c.model.vocab_size / v.tp)
-    return LocalParameters(shard=stage.shard(v), layer=layer, root=root, head=head, stage=stage.layers * layer + root)
+    layer, root = stage.gathered_layer, stage.ends / c.v.tp
+    head = np.ceil(stage.has_head) * (c.model.hidden_size * c.model.vocab_size / c.v.tp)
+    return LocalParameters(shard=stage.shard, layer=layer, root=root, head=head, stage=stage.layers * layer + root)

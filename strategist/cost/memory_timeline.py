@@ -9,7 +9,7 @@ from strategist.contract.memory_traits import MemoryTraits
 from strategist.cost.activation_memory import StageActivations, stage_activations
 from strategist.cost.candidate_arrays import Floats, Mask, Parts, View
 from strategist.cost.kept_memory import flat_gradients, kept_inputs, stored_copies
-from strategist.cost.memory_context import LocalParameters, MemoryContext, local_parameters
+from strategist.cost.memory_context import LocalParameters, MemoryContext
 from strategist.cost.model_states import Stage
 from strategist.cost.unsharded_memory import (
     gathered_parameters,
@@ -29,12 +29,14 @@ TRANSIENT_PARTS = ("unsharded_parameters", "activations", "logits", "communicati
 class StageTimeline:
     """One stage during a step.
 
+    local: its parameters on one rank.
     gradients, optimizer: bytes that stay between passes of layers.
     first_gradients: those when the first of a rank's stages that run one by one begins its backward pass, or ``gradients``.
     """
 
     stage: Stage
     context: MemoryContext
+    local: LocalParameters
     gradients: Floats
     first_gradients: Floats
     optimizer: Floats
@@ -46,10 +48,6 @@ class StageTimeline:
     @property
     def traits(self) -> MemoryTraits:
         return self.context.traits
-
-    @cached_property
-    def local(self) -> LocalParameters:
-        return local_parameters(self.stage, self.context)
 
     @cached_property
     def activations(self) -> StageActivations:
@@ -82,14 +80,12 @@ class StageTimeline:
     @cached_property
     def accumulates(self) -> Mask:
         """Whether gradients of earlier micro-batches may exist."""
-        mask: Mask = self.v.accumulation > 1
-        return mask
+        return np.asarray(self.v.accumulation > 1)
 
     @cached_property
     def before_first_backward(self) -> Mask:
         """Whether no micro-batch has run its backward pass yet when the most are in flight."""
-        mask: Mask = (self.v.pp > 1) & ~self.v.streamed & (self.stage.in_flight >= self.v.accumulation)
-        return mask
+        return np.asarray((self.v.pp > 1) & ~self.v.streamed & (self.stage.in_flight >= self.v.accumulation))
 
     @cached_property
     def reduced_last(self) -> Mask:
@@ -100,8 +96,7 @@ class StageTimeline:
     @cached_property
     def in_buckets(self) -> Mask:
         """Whether gradients lie in buckets, which exist throughout the step."""
-        mask: Mask = (self.v.ddp & (self.v.dp_replicate > 1)) | (self.traits.parameters == "copies")
-        return mask
+        return np.asarray((self.v.ddp & (self.v.dp_replicate > 1)) | (self.traits.parameters == "copies"))
 
     @cached_property
     def unsummed(self) -> Floats:
@@ -130,6 +125,12 @@ class StageTimeline:
         """Bytes of logits of other micro-batches than the current one."""
         lingering = np.where(self.accumulates, self.context.loss.lingering_bytes, 0.0)
         return self.has_head * (lingering + (self.stage.losses_in_flight - 1) * self.waiting_loss)
+
+    @cached_property
+    def backward_logits(self) -> Floats:
+        """Bytes of logits during the backward pass of layers."""
+        separate_logits = np.where(self.v.zero_bubble, self.has_head * self.context.loss.projected_bytes, 0.0)
+        return self.other_logits + separate_logits
 
     @cached_property
     def layer_gradients(self) -> Floats:
@@ -345,13 +346,12 @@ def _at_loss(t: StageTimeline, gradients: Floats, unsharded: Floats, activations
 
 def _backward(t: StageTimeline, gradients: Floats, unsharded: Floats, activations: Floats, buffers: Floats | None) -> Parts:
     """Parts during the backward pass of layers: with the pending gradient of the head, and the logits until that exists."""
-    separate_logits = np.where(t.v.zero_bubble, t.has_head * t.context.loss.projected_bytes, 0.0)
     return _parts(
         t,
         gradients=gradients,
         unsharded=unsharded,
         activations=activations,
-        logits=t.other_logits + separate_logits,
+        logits=t.backward_logits,
         communication=t.root[1] if buffers is None else buffers + t.root[1],
     )
 

@@ -1,7 +1,8 @@
 """Model states: bytes per parameter, and the number of parameters of a pipeline stage."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from strategist.contract.memory_traits import TORCH_MEMORY_TRAITS, MemoryTraits
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
-from strategist.cost.candidate_arrays import Floats, View
+from strategist.cost.candidate_arrays import Floats, Number, View
 from strategist.cost.muon import muon_share
 from strategist.frozen import frozen
 
@@ -149,6 +150,7 @@ def model_state_bytes(model: ModelShape, workload: Workload) -> float:
 class Stage:
     """One pipeline stage: numbers of parameters before sharding, and micro-batches in flight.
 
+    v: the candidates whose stage it is.
     layers: number of layers.
     dense: parameters of an average layer without routed experts; ``unsharded`` of these are not sharded by tp if etp is 1.
     expert: parameters of the routed experts of an average layer.
@@ -162,6 +164,7 @@ class Stage:
         first stage's inputs need no gradient.
     """
 
+    v: View
     layers: Floats
     dense: float
     expert: float
@@ -175,35 +178,46 @@ class Stage:
     recomputed_share: Floats | float = 0.5
     weight_pass_share: Floats | float = 1.0
 
-    @property
+    @cached_property
     def parameters(self) -> Floats:
         return self.layers * (self.dense + self.expert) + self.ends
 
-    def repeated(self, v: View) -> Floats:
+    @cached_property
+    def repeated(self) -> Number:
         """Parameters of one layer that a rank holds beyond its 1 / tp share."""
-        return self.unsharded * np.where(v.etp == 1, 1 - 1 / v.tp, 0.0)
+        return self.unsharded * np.where(self.v.etp == 1, 1 - 1 / self.v.tp, 0.0) if self.unsharded else 0.0
 
-    def gathered_dense(self, v: View) -> Floats:
+    @cached_property
+    def gathered_dense(self) -> Floats:
         """Gathered parameters of one layer on one rank, without routed experts."""
-        return self.dense / v.tp + self.repeated(v)
+        return self.dense / self.v.tp + self.repeated
 
-    def gathered_layer(self, v: View) -> Floats:
-        """Gathered parameters of one layer on one rank: sharded by tp, experts by ep and etp."""
-        return self.gathered_dense(v) + self.expert / (v.ep * v.etp)
+    @cached_property
+    def gathered_experts(self) -> Number:
+        """Gathered parameters of one layer's routed experts on one rank: sharded by ep and etp."""
+        return self.expert / (self.v.ep * self.v.etp) if self.expert else 0.0
 
-    def shard(self, v: View) -> Floats:
+    @cached_property
+    def gathered_layer(self) -> Floats:
+        """Gathered parameters of one layer on one rank."""
+        return self.gathered_dense + self.gathered_experts
+
+    @cached_property
+    def shard(self) -> Floats:
         """Parameters that a rank stores. Experts are sharded by ep and etp instead of tp, in the end as finely."""
-        return self.parameters / (v.fsdp_ranks * v.tp) + self.layers * self.repeated(v) / v.fsdp_ranks
+        shared = self.parameters / (self.v.fsdp_ranks * self.v.tp)
+        return shared + self.layers * self.repeated / self.v.fsdp_ranks if self.unsharded else shared
 
 
 def stacked(items: Sequence[Stage]) -> Stage:
     """Stages of one model as rows of matrices, so that a formula is computed once for all of them."""
     shape = items[0].layers.shape
-    fields: dict[str, Any] = {}
-    for name in vars(items[0]):
+    stacked_fields: dict[str, Any] = {}
+    for name in (item.name for item in fields(Stage)):
         values = [getattr(stage, name) for stage in items]
-        fields[name] = np.stack([np.broadcast_to(value, shape) for value in values]) if any(map(np.ndim, values)) else values[0]
-    return Stage(**fields)
+        columns = any(map(np.ndim, values))
+        stacked_fields[name] = np.stack([np.broadcast_to(value, shape) for value in values]) if columns else values[0]
+    return Stage(**stacked_fields)
 
 
 def stages(model: ModelShape, v: View, traits: MemoryTraits = TORCH_MEMORY_TRAITS) -> tuple[Stage, Stage]:
@@ -228,6 +242,7 @@ def stages(model: ModelShape, v: View, traits: MemoryTraits = TORCH_MEMORY_TRAIT
     if v.recompute_every_second.any():
         recomputed = _recomputed_share(first_layers, model, v), _recomputed_share(last_layers, model, v, last=True)
     first = Stage(
+        v=v,
         layers=first_layers,
         dense=dense / model.layers,
         unsharded=unsharded,
@@ -242,6 +257,7 @@ def stages(model: ModelShape, v: View, traits: MemoryTraits = TORCH_MEMORY_TRAIT
     )
     first = replace(first, outputs=np.where(no_pipeline, 0.0, first.in_flight * v.virtual_stages - v.v_shaped))
     last = Stage(
+        v=v,
         layers=last_layers,
         dense=dense / model.layers,
         unsharded=unsharded,
@@ -274,10 +290,10 @@ def _recomputed_share(layers: Floats, model: ModelShape, v: View, *, last: bool 
     from_even = np.ceil(layers_per_stage / 2) / layers_per_stage
     of_last = (np.ceil(model.layers / 2) - np.ceil((model.layers - layers_per_stage) / 2)) / layers_per_stage
     if last:
-        looped_share = np.where(v.pp % 2 == 0, np.floor(layers_per_stage / 2) / layers_per_stage, 0.5)
+        looped_share = np.where(v.even_pp, np.floor(layers_per_stage / 2) / layers_per_stage, 0.5)
         return np.where(v.looped, looped_share, np.where(v.v_shaped, 0.5, of_last))
     v_shaped_share = ((2 * v.pp - 1) * from_even + of_last) / (2 * v.pp)
-    return np.where(v.looped & (v.pp % 2 == 1), 0.5, np.where(v.v_shaped, v_shaped_share, from_even))
+    return np.where(v.looped & ~v.even_pp, 0.5, np.where(v.v_shaped, v_shaped_share, from_even))
 
 
 def _with_streaming(stage: Stage, model: ModelShape, v: View) -> Stage:

@@ -72,7 +72,7 @@ def offload_bytes(
         around_update = np.where(offloaded, shard * trained * (min(per.stored, 4.0) + per.optimizer), 0.0)
     return OffloadBytes(
         forward=loaded,
-        backward=np.where(v.reshard | v.reshard_subgroup, loaded, 0.0) + np.where(v.offload_all & ~v.no_sync, gradient, 0.0),
+        backward=np.where(v.frees_parameters, loaded, 0.0) + np.where(v.offload_all & ~v.no_sync, gradient, 0.0),
         per_step=np.where(v.streamed, streamed_bytes, np.where(v.offload_all & v.no_sync, gradient, 0.0)),
         around_update=around_update,
         updated=np.where(offloaded & ~on_device, np.where(v.streamed, stage, shard) * gpus_per_node * update_bytes, 0.0),
@@ -83,8 +83,7 @@ def _update_preparation_bytes(per: StateBytes, workload: Workload, stack: Stack,
     """Bytes moved in host memory per parameter before and after the update: accumulation of gradients, their norm if devices hold
     none, their clipping, and the copy in the compute type that streamed stages transfer.
     """
-    reductions = np.where(v.no_sync, 1.0, v.accumulation)
-    adding = np.where(v.offload_all, (reductions - 1) * ADDING_BYTES, 0.0)
+    adding = np.where(v.offload_all, (v.reductions - 1) * ADDING_BYTES, 0.0)
     norm = np.where(v.offload_all | v.streamed, NORM_PASSES, 0.0)
     cast = 4.0 + per.gathered if per.stored > per.gathered else 0.0
     return adding + (norm + scaling_passes(workload, stack, v)) * per.gradient + np.where(v.streamed, cast, 0.0)

@@ -10,7 +10,7 @@ from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.layer_flops import interpolate
 from strategist.cost.model_states import Stage, StateBytes
 from strategist.cost.muon import NEWTON_SCHULZ_STEPS, muon_matrices, newton_schulz_flops
-from strategist.cost.rates import Matmuls
+from strategist.cost.rates import NO_MATMULS, Matmuls
 
 FUSED_BYTES = {"adamw": 28.0, "adamw_bf16": 20.0, "adamw8bit": 40.0, "muon": 20.0, "sgd": 12.0}
 """Bytes that an update in one kernel reads and writes a parameter: parameter and moments both ways, gradient once. With moments of
@@ -62,9 +62,11 @@ def update_matmuls(model: ModelShape, stage: Stage, workload: Workload, stack: S
     matrices over ranks.
     """
     matrices = muon_matrices(model, workload)
+    if not matrices:
+        return NO_MATMULS
     flops = sum(count * newton_schulz_flops(rows, columns) for count, rows, columns in matrices)
     ranks = np.ones_like(v.tp) if stack.family == "torch" else v.fsdp_ranks * v.tp
-    matmul_flops = max(flops / (3 * NEWTON_SCHULZ_STEPS * max(sum(count for count, *_ in matrices), 1.0)), 1.0)
+    matmul_flops = max(flops / (3 * NEWTON_SCHULZ_STEPS * sum(count for count, *_ in matrices)), 1.0)
     efficiency = interpolate(np.full_like(ranks, matmul_flops, dtype=np.float64), device.matmul.points)
     peak = device.peak("bf16")
     return Matmuls(

@@ -34,13 +34,14 @@ FEW_ROWS = 1024
 
 @frozen
 class Chunk:
-    """Prices of some candidates: memory of a pipeline's ``first`` and ``last`` stage, the larger of both (``memory``), host
-    memory per node, and the step.
+    """Prices of some candidates: memory of a pipeline's ``first`` and ``last`` stage, the larger of both (``memory``, in total
+    ``needed_bytes``), host memory per node, and the step.
     """
 
     first: Parts
     last: Parts
     memory: Parts
+    needed_bytes: Floats
     host_memory_bytes: Floats
     step: Step
 
@@ -181,7 +182,7 @@ def price(
     return Priced(
         memory=memory,
         chunks=tuple(chunks),
-        peak_memory_bytes=needed_memory(memory),
+        peak_memory_bytes=np.concatenate([chunk.needed_bytes for chunk in chunks]),
         host_memory_bytes_per_node=np.concatenate([chunk.host_memory_bytes for chunk in chunks]),
         time=time,
         step_seconds=total(time),
@@ -233,13 +234,17 @@ def _price_chunk(
     context = memory_context(model, workload, stack, work, v)
     memory_by_stage = [device_memory(stage, context, cluster.device.allocator_slack, calibration.memory) for stage in ends]
     first, last = memory_by_stage[0], memory_by_stage[-1]
-    larger = None if last is first else needed_memory(last) > needed_memory(first)
-    memory = first if larger is None else {name: np.where(larger, last[name], first[name]) for name in PARTS}
+    memory, needed_bytes = first, needed_memory(first)
+    if last is not first:
+        last_needed_bytes = needed_memory(last)
+        larger = last_needed_bytes > needed_bytes
+        memory = {name: np.where(larger, last[name], first[name]) for name in PARTS}
+        needed_bytes = np.maximum(needed_bytes, last_needed_bytes)
     host = host_memory(ends[0], context, cluster)
     rows: Counts | None = None
     if margin is not None:
         room = fitting_bytes(cluster.device, columns)
-        fits = needed_memory(memory) * margin <= room
+        fits = needed_bytes * margin <= room
         rows = np.flatnonzero(fits) if 2 * np.count_nonzero(fits) < columns.rows > FEW_ROWS else None
     if rows is not None:
         v = view(columns.take(rows), workload)
@@ -247,7 +252,7 @@ def _price_chunk(
     inputs = step_inputs(model, calibration.calibrated_cluster(cluster), workload, stack, v, work, ends)
     step_time = step(inputs, calibration.factors)
     step_time = step_time if rows is None else step_time.spread(rows, columns.rows)
-    return Chunk(first=first, last=last, memory=memory, host_memory_bytes=host, step=step_time)
+    return Chunk(first=first, last=last, memory=memory, needed_bytes=needed_bytes, host_memory_bytes=host, step=step_time)
 
 
 def work_on(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View) -> Work:

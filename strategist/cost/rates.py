@@ -27,10 +27,10 @@ class Matmuls:
     weight_bytes: bytes of the weights that they read.
     """
 
-    flops: Floats
+    flops: Number
     peak_flops: Number
-    size: Floats
-    efficiency: Floats
+    size: Number
+    efficiency: Number
     weight_bytes: Number = 0.0
 
     def seconds(self, factors: Factors, memory_rate: Number) -> Floats:
@@ -39,6 +39,10 @@ class Matmuls:
         reached_efficiency = np.minimum(self.efficiency * size_factor / factors.compute, np.maximum(self.efficiency, 1.0))
         seconds: Floats = np.maximum(self.flops / (self.peak_flops * reached_efficiency), self.weight_bytes / memory_rate)
         return seconds
+
+
+NO_MATMULS = Matmuls(flops=0.0, peak_flops=1.0, size=1.0, efficiency=1.0)
+"""Matmuls that take no time."""
 
 
 @frozen
@@ -191,6 +195,8 @@ def dense_matmuls(work: LayerWork, workload: Workload, device: Device, v: View) 
 
 def expert_matmuls(work: LayerWork, workload: Workload, device: Device, v: View) -> Matmuls:
     """Matmuls of a layer's routed experts."""
+    if not work.expert_flops.any():
+        return NO_MATMULS
     return _matmuls(work.expert_flops, work.expert_size, work.expert_bytes, workload, device, v)
 
 

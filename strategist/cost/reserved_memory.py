@@ -47,7 +47,7 @@ def gather_pool(t: StageTimeline) -> Floats:
     root = root if t.traits.root == "both" else root / 2
     first_stage = layer * (1 + 1 / v.fsdp_ranks) + np.maximum(root, layer)
     further_stages = (v.virtual_stages - 1) * layer * (2 + 1 / v.fsdp_ranks)
-    return np.where(_fsdp(t) & ~v.v_shaped & (not t.traits.flat), first_stage + further_stages, 0.0)
+    return np.where(_own_streams(t) & ~v.v_shaped & (not t.traits.flat), first_stage + further_stages, 0.0)
 
 
 def reduce_pool(t: StageTimeline, peak: Parts) -> Floats:
@@ -61,9 +61,10 @@ def reduce_pool(t: StageTimeline, peak: Parts) -> Floats:
     addition = np.where(v.dp_replicate > 1, t.local.shard, t.local.root / v.fsdp_ranks) * bytes_per_parameter
     in_peak = np.where(t.reduced_last, 0.0, peak["gradients"])
     additional = np.where(t.accumulates & ~t.reduced_last, addition, 0.0)
-    return np.where(_fsdp(t) & ~v.offload_all, np.maximum(shards - in_peak, 0.0) + additional, 0.0)
+    return np.where(_own_streams(t) & ~v.offload_all, np.maximum(shards - in_peak, 0.0) + additional, 0.0)
 
 
-def _fsdp(t: StageTimeline) -> Mask:
-    mask: Mask = ~t.v.ddp & ~t.v.streamed & (t.v.fsdp_ranks * t.v.dp_replicate > 1) & (t.traits.parameters == "shards")
+def _own_streams(t: StageTimeline) -> Mask:
+    """Whether FSDP2 gathers and reduces on streams of its own."""
+    mask: Mask = t.v.fsdp & ~t.v.streamed & (t.traits.parameters == "shards")
     return mask

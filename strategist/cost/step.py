@@ -1,6 +1,7 @@
 """Step time: computation of the micro-batches on the slowest stage, pipeline bubble, and exposed communication."""
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration, Factors
 from strategist.cost.candidate_arrays import Counts, Floats, Mask, Number, Parts, View
-from strategist.cost.comm import Collectives, StageCollectives
+from strategist.cost.comm import Collectives, StageCollectives, groups_of
 from strategist.cost.compute import LayerSeconds, launch_seconds, layer_seconds
 from strategist.cost.layer_flops import Work
 from strategist.cost.layer_overlap import CONTENTION, EPSILON, exposed_layer_links, paired_share
@@ -33,7 +34,7 @@ class Step:
     time: Parts
     communication_seconds: Floats
 
-    @property
+    @cached_property
     def seconds(self) -> Floats:
         """Sum of all parts."""
         return sum(self.time.values(), start=np.zeros(1))
@@ -60,7 +61,7 @@ def step(inputs: StepInputs, factors: Factors) -> Step:
     slower = last.seconds > first.seconds
     time = {name: np.where(slower, last.time[name], first.time[name]) for name in first.time}
     links = np.where(slower, last.communication_seconds, first.communication_seconds)
-    return Step(time=time, communication_seconds=np.minimum(links, sum(time.values())))
+    return Step(time=time, communication_seconds=np.minimum(links, np.where(slower, last.seconds, first.seconds)))
 
 
 def first_rank_time(inputs: StepInputs, factors: Factors) -> Parts:
@@ -100,8 +101,9 @@ def rank_steps(
         "head": replace(middle, ends=head, has_head=np.ones_like(v.pp)),
         "last": last,
     }
-    inputs = layer_inputs(model, cluster, workload, stack, first, v, work)
-    ranks = stage_inputs(stacked(tuple(kinds.values())), model, cluster, workload, stack, v, work)
+    groups = groups_of(cluster, stack, v)
+    inputs = layer_inputs(model, groups, workload, stack, first, work)
+    ranks = stage_inputs(stacked(tuple(kinds.values())), model, groups, workload, stack, work)
     common = _shared(inputs, calibration.factors, paired_share(v))
     time = _stage_step(ranks, common, inputs, calibration.factors).time
     columns = {name: np.broadcast_to(column, ranks.layers.shape) for name, column in time.items()}
@@ -124,11 +126,32 @@ class _Shared:
     hiding_share: Floats
     head_matmul: Floats
     head_memory_bound: Floats
+    inputs: LayerInputs
 
-    @property
+    @cached_property
     def head(self) -> Floats:
         """Seconds of the head and of the loss."""
         return self.head_matmul + self.head_memory_bound + self.links.head
+
+    @cached_property
+    def computing(self) -> Floats:
+        """Seconds of computation of a layer."""
+        return self.layer.forward + self.layer.backward
+
+    @cached_property
+    def rooms(self) -> tuple[Floats, Floats]:
+        """Seconds of a layer's forward and of its backward pass that hide data-parallel collectives, which continue while a device
+        waits for launches; ZeRO-1 gathers after its update.
+        """
+        inputs, layer, overlaps = self.inputs, self.layer, self.rates.overlaps
+        hiding_factor = 1 - self.hiding_share + self.waits / self.computing
+        gathers_late = np.where(inputs.v.gathered_once, inputs.hides_reductions, 1.0)
+        return layer.forward * hiding_factor * overlaps * gathers_late, layer.backward * hiding_factor * overlaps
+
+    @cached_property
+    def hidden_exchanges(self) -> Floats:
+        """Seconds of a layer's expert exchanges that other passes hide."""
+        return np.where(self.inputs.v.ep_overlap, self.inputs.links.ep - self.links.ep, 0.0)
 
 
 def _shared(inputs: LayerInputs, factors: Factors, paired: Floats) -> _Shared:
@@ -147,6 +170,7 @@ def _shared(inputs: LayerInputs, factors: Factors, paired: Floats) -> _Shared:
         hiding_share=hiding_share,
         head_matmul=(1 + inputs.layer.backward_matmuls) * inputs.head.seconds(factors, rates.memory_rate),
         head_memory_bound=inputs.head_moved_bytes / rates.memory_rate,
+        inputs=inputs,
     )
 
 
@@ -174,12 +198,13 @@ def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factor
     }
     busy: Floats = sum(per_micro_batch.values(), start=np.zeros(1))
     data_parallel, host_copies = _data_parallel_seconds(stage, common, host, inputs)
-    computing = layer.forward + layer.backward
-    hidden_sharding = np.maximum(_sharding_seconds(n, links, stage.links, v) - data_parallel, 0.0)
+    computing = common.computing
+    sharding = _sharding_seconds(n, links, stage.links, v)
+    hidden_sharding = np.maximum(sharding - data_parallel, 0.0)
     data_parallel = data_parallel + inputs.slows_computation * CONTENTION * hidden_sharding * computing / (computing + common.waits)
     other_stages = _other_stages_seconds(busy, stage.has_head * common.head, common.head, n, inputs.model_layers)
     bubble = other_stages / np.maximum(busy, EPSILON) * _idle_seconds(busy, n * layer.matmul / 3, v)
-    hidden_exchanges = micro_batches * n * np.where(v.ep_overlap, inputs.links.ep - links.ep, 0.0)
+    hidden_exchanges = micro_batches * n * common.hidden_exchanges
     hiding = micro_batches * n * common.hiding_share * computing  # computation beside which a layer's collectives use the ports
     room = micro_batches * (busy - sum(per_micro_batch[name] for name in LINK_PARTS)) - hidden_sharding - hiding
     time = {name: micro_batches * seconds for name, seconds in per_micro_batch.items()}
@@ -195,7 +220,7 @@ def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factor
     }
     straggler_wait = factors.wait * np.log2(rates.nodes) * sum(time.values(), start=np.zeros(1))
     time["dp_communication"] = time["dp_communication"] + straggler_wait
-    return Step(time=time, communication_seconds=_link_seconds(n, links, stage.links, time, v) + hidden_exchanges)
+    return Step(time=time, communication_seconds=_link_seconds(sharding, links, time, v) + hidden_exchanges)
 
 
 def _device_update_seconds(stage: StageInputs, rates: Rates, factors: Factors) -> Floats:
@@ -223,26 +248,23 @@ def _data_parallel_seconds(stage: StageInputs, common: _Shared, host: OffloadSec
     overlap with nothing (arXiv 2304.11277, section 3.3), nor does any reduction of a stack that does not hide them. Copies overlap
     with collectives and take the share of the link that these leave.
     """
-    v, n, rates, layer, links = inputs.v, stage.layers, common.rates, common.layer, common.links
+    v, n, rates, links = inputs.v, stage.layers, common.rates, common.links
     hides_reductions, stage_links = inputs.hides_reductions, stage.links
     deferred = v.no_sync & (v.accumulation > 1)
     reduced = np.where(deferred, 0.0, links.reduce)
     gather, gather_and_reduce = links.gather_forward, links.gather_backward + reduced * hides_reductions
     forward_links = _concurrent_seconds(gather, host.forward / np.maximum(n, 1.0), rates)
     backward_links = _concurrent_seconds(gather_and_reduce, host.backward / np.maximum(n, 1.0), rates)
-    # collectives continue while a device waits for launches; ZeRO-1 gathers after its update
-    hiding_factor = 1 - common.hiding_share + common.waits / (layer.forward + layer.backward)
-    room_forward = layer.forward * hiding_factor * rates.overlaps * np.where(_gathered_once(v), hides_reductions, 1.0)
-    room_backward = layer.backward * hiding_factor * rates.overlaps
-    exposed_forward = _exposed_chunks_seconds(n, forward_links, room_forward, _gathered_once(v), v)
+    room_forward, room_backward = common.rooms
+    exposed_forward = _exposed_chunks_seconds(n, forward_links, room_forward, v.gathered_once, v)
     exposed_backward = n * np.maximum(backward_links - room_backward, 0.0) + np.minimum(backward_links, room_backward)
     exposed_backward = exposed_backward + np.where(deferred, 0.0, stage_links.reduce) + (1 - hides_reductions) * n * reduced
     spare = np.maximum(room_backward - backward_links, 0.0) * hides_reductions  # of a layer's backward pass, hiding nothing yet
     layer_reduce, replica = links.reduce, stage_links.replica
     last_reduction = _exposed_chunks_seconds(n, layer_reduce, spare, deferred, v) + stage_links.reduce
     spare = np.maximum(spare - np.where(deferred, layer_reduce, 0.0), 0.0)
-    replicas = np.where(v.no_sync, 1.0, v.accumulation) * np.maximum(replica - n * spare, replica / np.maximum(n, 1.0))
-    counts = _gather_counts(v)
+    replicas = v.reductions * np.maximum(replica - n * spare, replica / np.maximum(n, 1.0))
+    counts = v.gather_counts
     link_seconds = counts.forward * gather + counts.backward * gather_and_reduce
     copy_share = 1 - link_seconds / np.maximum(counts.forward * forward_links + counts.backward * backward_links, EPSILON)
     exposed = counts.forward * exposed_forward + counts.backward * exposed_backward + counts.ends * stage_links.gather
@@ -259,9 +281,7 @@ def _exposed_chunks_seconds(n: Floats, collective: Floats, room: Floats, once: M
     have no more than the layers of a single micro-batch to overlap with.
     """
     each_layer = np.maximum(collective - room, 0.0)
-    round_batches = np.where(v.sequential_backward, v.accumulation, np.minimum(v.pp, v.accumulation))
-    batches = ((v.virtual_stages - 1) * round_batches + 1) / v.virtual_stages
-    looped = np.maximum(n * np.maximum(collective - room * batches, 0.0), n / v.virtual_stages * each_layer)
+    looped = np.maximum(n * np.maximum(collective - room * v.looped_batches, 0.0), n / v.virtual_stages * each_layer)
     return np.where(once & v.looped, looped, n * each_layer) + np.minimum(collective, room)
 
 
@@ -286,38 +306,6 @@ def _concurrent_seconds(collectives: Floats, copies: Floats, rates: Rates) -> Fl
     all of it, over NVLink none.
     """
     return np.where(copies > 0, np.maximum(collectives, rates.shared_link * collectives + copies), collectives)
-
-
-@frozen
-class _GatherCounts:
-    """Number of all-gathers of a step: of layers in forward and in backward passes, and of embedding and head."""
-
-    forward: Floats
-    backward: Floats
-    ends: Floats
-
-
-def _gather_counts(v: View) -> _GatherCounts:
-    """One per micro-batch, or one per step if parameters stay gathered. torch's pipeline stages free no parameters after a
-    backward pass but the last; of those freed after the forward pass, one all-gather serves a backward pass and the next
-    forward pass, or all backward passes if these come last.
-    """
-    once = _gathered_once(v)
-    per_micro_batch = np.where(once, 1.0, v.accumulation)
-    stays_gathered = (v.pp > 1) & ~v.streamed & v.no_sync
-    freed_after_forward = stays_gathered & (v.reshard | v.reshard_subgroup)
-    return _GatherCounts(
-        forward=np.where(freed_after_forward & ~v.breadth_first, 1.0, per_micro_batch),
-        backward=np.where(freed_after_forward & v.breadth_first, 1.0, per_micro_batch),
-        ends=np.where(stays_gathered, 1.0, per_micro_batch),
-    )
-
-
-def _gathered_once(v: View) -> Mask:
-    """Whether parameters are gathered for the first micro-batch only: neither resharded nor reduced before the last one
-    (ZeRO-1).
-    """
-    return ~v.reshard & ~v.reshard_subgroup & v.no_sync
 
 
 def _other_stages_seconds(busy: Floats, stage_head: Floats, head: Floats, n: Floats, layers: Number) -> Floats:
@@ -359,39 +347,26 @@ def _streamed_idle_seconds(n: Floats, layer: LayerSeconds, waits: Floats, v: Vie
 
 def _transfer_seconds(links: Collectives, room: Floats, v: View, rates: Rates) -> Floats:
     """Exposed seconds of transfers between stages: computation hides up to ``room`` seconds, but none while the pipeline fills."""
-    transfers = transfer_count(v) * links.pp
-    filling = _fill_transfer_count(v) * links.pp
+    transfers = v.transfers * links.pp
+    filling = v.filling_transfers * links.pp
     exposed = np.maximum(filling + (1 - rates.overlaps) * transfers, 2 * (v.pp - 1) * links.pp + transfers - room)
     return np.where(v.pp > 1, exposed, 0.0)
 
 
-def _fill_transfer_count(v: View) -> Floats:
-    """Number of exposed transfers: before a stage's first and after its last micro-batch and, unless breadth first, at the turn
-    of each round of pp micro-batches (simulated: 124 for 1F1B with 8 stages and 64 micro-batches).
-    """
-    rounds = np.where(v.breadth_first, 1.0, np.maximum(v.accumulation / v.pp, 1.0))
-    return 2 * (v.pp - 1) * rounds
-
-
-def transfer_count(v: View) -> Floats:
-    """Number of a stage's own transfers: one forward and one backward per micro-batch and virtual stage."""
-    return 2 * v.accumulation * v.virtual_stages
-
-
-def _link_seconds(n: Floats, links: Collectives, stage_links: StageCollectives, time: Parts, v: View) -> Floats:
-    """Seconds in which some collective runs."""
-    transfers = np.where(v.pp > 1, (_fill_transfer_count(v) + transfer_count(v)) * links.pp, 0.0)
-    return sum(time[name] for name in LINK_PARTS) + (_sharding_seconds(n, links, stage_links, v) + transfers)
+def _link_seconds(sharding: Floats, links: Collectives, time: Parts, v: View) -> Floats:
+    """Seconds in which some collective runs; ``sharding`` are those between data-parallel ranks."""
+    transfers = np.where(v.pp > 1, (v.filling_transfers + v.transfers) * links.pp, 0.0)
+    return sum(time[name] for name in LINK_PARTS) + (sharding + transfers)
 
 
 def _sharding_seconds(n: Floats, links: Collectives, stage_links: StageCollectives, v: View) -> Floats:
     """Seconds of a step in which a collective between data-parallel ranks runs, hidden or exposed."""
     reduced = n * links.reduce + stage_links.reduce + stage_links.replica
-    return gather_seconds(n, links, stage_links, v) + stage_links.update + np.where(v.no_sync, 1.0, v.accumulation) * reduced
+    return gather_seconds(n, links, stage_links, v) + stage_links.update + v.reductions * reduced
 
 
 def gather_seconds(n: Floats, links: Collectives, stage_links: StageCollectives, v: View) -> Floats:
     """Seconds of a step in which a stage of ``n`` layers gathers parameters."""
-    counts = _gather_counts(v)
+    counts = v.gather_counts
     layers = counts.forward * links.gather_forward + counts.backward * links.gather_backward
     return n * layers + counts.ends * stage_links.gather

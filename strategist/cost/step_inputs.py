@@ -15,7 +15,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, Number, View
-from strategist.cost.comm import Collectives, StageCollectives, collectives, stage_collectives, with_stack_links
+from strategist.cost.comm import Collectives, Groups, StageCollectives, collectives, groups_of, stage_collectives
 from strategist.cost.compute import LayerCompute, layer_compute
 from strategist.cost.layer_flops import Work
 from strategist.cost.model_states import Stage, state_bytes
@@ -96,16 +96,15 @@ def step_inputs(
     """Inputs of candidates that share everything but their settings, with these first and last stages; links are those of the given
     cluster.
     """
-    layers = layer_inputs(model, cluster, workload, stack, ends[0], v, work)
-    stages = [stage_inputs(stage, model, cluster, workload, stack, v, work) for stage in ends]
+    groups = groups_of(cluster, stack, v)
+    layers = layer_inputs(model, groups, workload, stack, ends[0], work)
+    stages = [stage_inputs(stage, model, groups, workload, stack, work) for stage in ends]
     return StepInputs(**vars(layers), first=stages[0], last=stages[-1])
 
 
-def layer_inputs(
-    model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, stage: Stage, v: View, work: Work
-) -> LayerInputs:
+def layer_inputs(model: ModelShape, groups: Groups, workload: Workload, stack: Stack, stage: Stage, work: Work) -> LayerInputs:
     """Inputs that all stages share; ``stage`` is any of them."""
-    per, cluster = state_bytes(model, workload, stack), with_stack_links(cluster, stack)
+    per, cluster, v = state_bytes(model, workload, stack), groups.cluster, groups.v
     device, layer = with_stack_kernels(cluster.device, stack), work.layer
     dense, experts = dense_matmuls(layer, workload, device, v), expert_matmuls(layer, workload, device, v)
     inside = np.maximum(v.tp, v.ep * v.etp) <= cluster.gpus_per_node
@@ -120,9 +119,9 @@ def layer_inputs(
         routing_kernels=layer.routing_kernels,
         awaited_kernels=layer.awaited_kernels,
         expert_kernels=layer.expert_kernels,
-        links=collectives(model, workload, stack, stage, layer, per, v, cluster),
+        links=collectives(model, workload, stack, stage, layer, per, groups),
         hides_reductions=np.where(
-            stack.hides_resharded_reductions & (v.reshard | v.reshard_subgroup) & (v.fsdp_ranks > 1),
+            stack.hides_resharded_reductions & v.frees_parameters & (v.fsdp_ranks > 1),
             1.0,
             float(stack.hides_reductions),
         ),
@@ -132,22 +131,20 @@ def layer_inputs(
     )
 
 
-def stage_inputs(
-    stage: Stage, model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, work: Work
-) -> StageInputs:
+def stage_inputs(stage: Stage, model: ModelShape, groups: Groups, workload: Workload, stack: Stack, work: Work) -> StageInputs:
     """Inputs of one stage, or of ``stacked`` ones."""
-    per, cluster, shard = state_bytes(model, workload, stack), with_stack_links(cluster, stack), stage.shard(v)
+    per, cluster, v = state_bytes(model, workload, stack), groups.cluster, groups.v
     return StageInputs(
         layers=stage.layers,
         has_head=stage.has_head,
         last_reduced=np.where(v.streamed | per.frozen, 0.0, stage.ends / np.maximum(stage.parameters, 1.0)),
-        links=stage_collectives(model, workload, stack, stage, per, v, cluster),
-        host=offload_bytes(shard, stage.parameters / v.tp, per, workload, stack, v, cluster.gpus_per_node),
+        links=stage_collectives(model, workload, stack, stage, per, groups),
+        host=offload_bytes(stage.shard, stage.parameters / v.tp, per, workload, stack, v, cluster.gpus_per_node),
         copied_bytes=sharding_bytes(stage, per, stack, v),
         weight_bytes=weight_bytes(
             stage, model.vocab_size * model.hidden_size, work.layer.repeated_matmuls, per, workload, stack, v
         ),
-        update_bytes=update_bytes(shard, per, workload, stack, v),
+        update_bytes=update_bytes(stage.shard, per, workload, stack, v),
         update_matmuls=update_matmuls(model, stage, workload, stack, cluster.device, v),
         piece_copies=piece_copies(stage, stack, v),
     )

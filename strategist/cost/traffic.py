@@ -13,10 +13,10 @@ from strategist.contract.rank_observation import Traffic
 from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View, view
-from strategist.cost.comm import collectives, gathers_keys, stage_collectives
+from strategist.cost.comm import Groups, collectives, gathers_keys, stage_collectives
 from strategist.cost.layer_flops import layer_work
 from strategist.cost.model_states import stages, state_bytes
-from strategist.cost.step import gather_seconds, transfer_count
+from strategist.cost.step import gather_seconds
 from strategist.expr.columns import Columns
 
 GATHER, SCATTER, REDUCE, EXCHANGE, SEND = "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send"
@@ -53,9 +53,10 @@ def _bytes(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack
         stages(model, v, stack.memory_traits)[0],
         layer_work(model, workload, stack, v),
     )
-    links = collectives(model, workload, stack, stage, work, per, v, cluster)
-    stage_links = stage_collectives(model, workload, stack, stage, per, v, cluster)
-    n, micro_batches, reductions = stage.layers, v.accumulation, np.where(v.no_sync, 1.0, v.accumulation)
+    groups = Groups(cluster=cluster, v=v)
+    links = collectives(model, workload, stack, stage, work, per, groups)
+    stage_links = stage_collectives(model, workload, stack, stage, per, groups)
+    n, micro_batches, reductions = stage.layers, v.accumulation, v.reductions
     tensor = micro_batches * (n * links.tp + stage.has_head * links.head)
     sequence_parallel = bool(v.sequence_parallel.all())
     shards = "dp_shard, cp" if (v.cp > 1).all() else "dp_shard"
@@ -66,5 +67,5 @@ def _bytes(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack
         ("tp", f"{GATHER}, {SCATTER}" if sequence_parallel else REDUCE): tensor,
         ("cp", GATHER if gathers_keys(model, workload) else SEND): micro_batches * n * links.cp,
         ("ep", EXCHANGE): micro_batches * n * links.ep,
-        ("pp", SEND): np.where(v.streamed, 2 * micro_batches * n, transfer_count(v)) * links.pp,
+        ("pp", SEND): np.where(v.streamed, 2 * micro_batches * n, v.transfers) * links.pp,
     }

@@ -21,13 +21,13 @@ def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) 
     subgroup = (local.stage - local.root) / np.maximum(v.reshard_group, 1.0)
     unresharded = np.where(v.reshard | v.streamed, 0.0, np.where(v.reshard_subgroup, subgroup, local.stage - local.root))
     root = np.where(v.streamed, local.head, _held_root(local, c))
-    in_transit = v.reshard | v.reshard_subgroup | v.streamed
+    in_transit = v.frees_parameters | v.streamed
     each = np.where(v.float8, 1.0, per.gathered) if c.traits.float8_parameters else per.gathered_layer
     resident, transit = unresharded * each + root * per.gathered, np.where(in_transit, two_layers * each, 0.0)
     casts = c.compute_bytes if c.compute_bytes < per.stored and not per.frozen else 0.0
     if c.traits.parameters == "copies":
         copied = (v.fsdp_ranks == 1) & ~v.streamed & ~v.offload_all | c.frozen_whole
-        own_shard = np.where(v.reshard | v.reshard_subgroup, stored_copies(local, c), 0.0)
+        own_shard = np.where(v.frees_parameters, stored_copies(local, c), 0.0)
         return np.where(copied, local.stage * casts, resident + own_shard), np.where(copied, 0.0, transit)
     copied = v.ddp & ~v.streamed & ~v.offload_all | c.frozen_whole
     recomputes = v.recompute_full | v.recompute_selective

@@ -16,7 +16,7 @@ def weight_bytes(
     stage: Stage, head: float, repeated_matmuls: Floats, per: StateBytes, workload: Workload, stack: Stack, v: View
 ) -> Floats:
     """Bytes that a stage moves per micro-batch for the weights of its layers, and of the ``head`` if it has one."""
-    layers = stage.layers * stage.gathered_layer(v)
+    layers = stage.layers * stage.gathered_layer
     cast = cast_bytes(layers, head * stage.has_head / v.tp, repeated_matmuls, per, workload, stack, v)
     return dequantized_bytes(layers, repeated_matmuls, per, stack, v) + cast + added_gradient_bytes(stage, per, stack, v)
 
@@ -37,12 +37,12 @@ def added_gradient_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -
     FSDP2 adds unsharded gradients in the gathered type to sums in the type of the reduction
     (``accumulate_unsharded_grad_if_needed``).
     """
-    unsharded = stage.layers * stage.gathered_layer(v) + stage.ends / v.tp
+    unsharded = stage.layers * stage.gathered_layer + stage.ends / v.tp
     fsdp = v.no_sync & ~v.ddp & (stack.memory_traits.parameters == "shards")
     each = np.where(fsdp, per.gathered + 2 * v.reduce_bytes, 3 * per.gradient) * (1 - 1 / v.accumulation)
     if stack.family == "megatron":
         each = _whole_gradient_bytes(per, stack, v)
-    return each * np.where(v.no_sync, unsharded, stage.shard(v)) * (per.trained if per.frozen else 1.0)
+    return each * np.where(v.no_sync, unsharded, stage.shard) * (per.trained if per.frozen else 1.0)
 
 
 def _whole_gradient_bytes(per: StateBytes, stack: Stack, v: View) -> Floats:
@@ -74,6 +74,6 @@ def sharding_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -> Floa
     """
     if stack.memory_traits.parameters != "shards" or stack.memory_traits.flat:
         return np.zeros_like(v.tp)
-    gathers = np.where(v.reshard | v.reshard_subgroup, 2.0, 1.0)
+    gathers = np.where(v.frees_parameters, 2.0, 1.0)
     reduced = (per.gathered + v.reduce_bytes) * (per.trained if per.frozen else 1.0) * np.where(v.no_sync, 0.0, 1.0)
-    return np.where(v.fsdp_ranks > 1, stage.gathered_layer(v) * (gathers * 2 * per.gathered + reduced), 0.0)
+    return np.where(v.fsdp_ranks > 1, stage.gathered_layer * (gathers * 2 * per.gathered + reduced), 0.0)

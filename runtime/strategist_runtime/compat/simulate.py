@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.fsdp._fully_shard._fsdp_param as fsdp_parameter
 import torch.distributed.tensor._dispatch as tensor_dispatch
 import torch.distributed.tensor._sharding_prop as propagation
 from torch import Tensor
@@ -50,6 +51,7 @@ def init_fake_process_group(rank: int, world_size: int, *, gloo: bool, values: b
         return
     _keep_meshes_real()
     _hide_propagation()
+    fsdp_parameter._chunk_with_empty = Chunks  # type: ignore[assignment]
     register_op_impl(aten._grouped_mm.default)(_grouped_matmul)
     for kernel in (FLASH, f"{FLASH}_backward"):  # torch counts FLOPs of CUDA's kernels only; both take the same arguments
         cpu_kernel = getattr(aten, kernel.replace("attention", "attention_for_cpu"))
@@ -76,6 +78,24 @@ def _register_hook(reducer: Any, state: Any, comm_hook: Any) -> None:
 def disable_pinned_memory() -> None:
     """Makes ``pin_memory`` return the tensor itself, which needs no driver. Cannot be undone."""
     Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]
+
+
+class Chunks(Sequence[Tensor]):
+    """The chunks of a tensor that ``_chunk_with_empty`` returns, each made when it is read: of the chunks of all ranks, FSDP2 reads
+    its own and the first.
+    """
+
+    def __init__(self, tensor: Tensor, num_chunks: int, dim: int) -> None:
+        self._tensor, self._count, self._dim = tensor, num_chunks, dim
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        size = self._tensor.size(self._dim)
+        most = -(-size // self._count)
+        length = min(most, size - index * most)
+        return self._tensor.narrow(self._dim, index * most, length) if length > 0 else self._tensor.new_empty(0)
 
 
 class AnyNumber(TorchDispatchMode):

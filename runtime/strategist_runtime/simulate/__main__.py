@@ -1,6 +1,7 @@
 """Simulates one rank: ``python -m strategist_runtime.simulate PLAN.json --rank R --out RANK.json``."""
 
 import argparse
+import gc
 import logging
 import sys
 import warnings
@@ -36,9 +37,12 @@ def main(arguments: Sequence[str]) -> None:
 
 def _simulated(plan: Plan, rank: int, code: str, *, whole: bool) -> SimulatedRank:
     # Imported here, so that a plan that cannot be read costs no import of torch.
+    gc.disable()
     from strategist_runtime.simulate import unsupported, user_model
     from strategist_runtime.simulate.rank import simulate
 
+    gc.freeze()  # modules are never freed, and are most of what each collection would look at
+    gc.enable()
     warnings.simplefilter("ignore")  # torch repeats its warnings when the plan runs
     logging.getLogger("torch").setLevel(logging.CRITICAL)  # errors are printed once, in one line
     try:
