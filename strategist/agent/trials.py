@@ -94,7 +94,7 @@ class Prepared:
 
 @frozen
 class TrialCount:
-    """``attempts``: how often a trial was run in the folder."""
+    """Number of attempts of a trial: runs in its folder."""
 
     attempts: int
 

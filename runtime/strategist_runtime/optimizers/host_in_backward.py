@@ -54,7 +54,7 @@ class HostInBackward(InBackward):
         self.updates.append(self.thread.submit(work))
 
     def squared_norm_share(self) -> Tensor:
-        """The share of ``InBackward``, after waiting for the gradients that the thread counts."""
+        """This rank's share of the squared gradient norm, after waiting for the updates of the thread."""
         for update in self.updates:
             update.result()
         return super().squared_norm_share()

@@ -137,7 +137,7 @@ class Trainer:
             return total
 
     def mean(self, loss: Tensor) -> float:
-        """The loss over all ranks, given each rank's share."""
+        """Mean loss over all ranks, from this rank's share, by one all-reduce."""
         total = loss.double() * self.plan.candidate.layout.pp / _world_size()
         if dist.is_initialized():
             dist.all_reduce(total)
