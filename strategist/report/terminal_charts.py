@@ -15,7 +15,7 @@ from strategist.report.page.study_progress import objective, trials_with_value
 from strategist.report.plan import time_report
 from strategist.report.plot_axes import Axis, axis_of
 from strategist.report.setting_text import change_words, gib, percent, tokens
-from strategist.report.summary import fit_words
+from strategist.report.answer_summary import fit_words
 from strategist.report.text_blocks import bar, columns, grouped, heading, more_sections, section, selected_blocks
 from strategist.units import show_bytes, show_seconds
 

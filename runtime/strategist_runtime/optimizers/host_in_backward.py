@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from strategist_runtime.measure.spans import HOST_UPDATE, span
-from strategist_runtime.optimizers import gradients
+from strategist_runtime.optimizers import gradient_norm
 from strategist_runtime.optimizers.host_optimizer import HostOptimizer
 from strategist_runtime.optimizers.in_backward import InBackward
 
@@ -77,6 +77,6 @@ class HostInBackward(InBackward):
         if part.parameters_on_host:
             parameter_ids = {id(twin): id(parameter) for parameter, twin in part.twins.items()}
             counted = [twin for twin in part.receive() if parameter_ids[id(twin)] not in self.copies]
-            self.shares.append(gradients.squared_norm_share(counted))
+            self.shares.append(gradient_norm.squared_norm_share(counted))
         part.update()
         part.zero_grad()

@@ -22,7 +22,7 @@ from strategist.report.page.why_not import why_not
 from strategist.report.plan import figures, supported_by
 from strategist.report.plan_description import described_parts
 from strategist.report.setting_text import change_words, gib, percent, tokens
-from strategist.report.summary import bound_by
+from strategist.report.answer_summary import bound_by
 from strategist.units import show_seconds
 
 
