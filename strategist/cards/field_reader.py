@@ -77,8 +77,7 @@ class Reading:
 
         ``unknown_word``: a misspelt word, which gets a fix.
         """
-        mark = self.document.key_mark(key_path) if key else self.document.mark(key_path)
-        line, column = mark if offset is None else self.document.text_mark(key_path, offset)
+        line, column = self.document.mark(key_path, key=key, offset=offset)
         fix = spelling_fix(self.document, key_path, unknown_word.word, unknown_word.known, key=key) if unknown_word else None
         self.findings.append(
             Diagnostic(

@@ -1,6 +1,6 @@
 """Planner: turns a request into ranked plans with prices and reasons, and into alternatives."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from math import inf
@@ -325,14 +325,9 @@ def _alternatives(
         alternative for change in counted(possible_changes, "alternatives") if (alternative := _alternative(change, context, best))
     ]
     if best is None:
-        return tuple(found) or _at_most_one(
-            alternative for change in last_resorts(situation) if (alternative := _alternative(change, context, None))
-        )
+        resorts = (_alternative(change, context, None) for change in last_resorts(situation))
+        return tuple(found) or tuple(islice(filter(None, resorts), 1))
     return tuple(sorted(found, key=lambda alternative: -alternative.plan.estimate.tokens_per_second))
-
-
-def _at_most_one(alternatives: Iterator[Alternative]) -> tuple[Alternative, ...]:
-    return tuple(islice(alternatives, 1))
 
 
 def _alternative(change: Change, context: PlanningContext, best: Plan | None) -> Alternative | None:
