@@ -15,7 +15,7 @@ from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.cost.price import price
 from strategist.paths import data_dir
-from strategist.planning.ranking import Spaces, ranking_of
+from strategist.planning.ranking import PlanningContext, ranking_of
 from strategist.profiles.situation import situation
 from strategist.rules.policy_evaluation import judge
 from strategist.search.candidate_tables import candidate_table
@@ -56,7 +56,7 @@ def main() -> None:
         facts = situation_facts(model, on, workload)
         priced = seconds(lambda: price(model, on, workload, columns))  # noqa: B023 - called at once
         judged = seconds(lambda: judge(deck, facts, columns))  # noqa: B023 - called at once
-        searched = seconds(lambda: ranking_of(request_situation, deck, None, Spaces()))  # noqa: B023 - called at once
+        searched = seconds(lambda: ranking_of(request_situation, PlanningContext(deck=deck, calibration=None)))  # noqa: B023 - called at once
         print(
             f"{name}: {model.name} on {on.name}: space of {blocks.candidates:,} candidates in {made:.2f} s; "
             f"priced {columns.rows / priced:,.0f} a second; "

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from time import perf_counter
 from unittest.mock import patch
 
-from strategist_runtime.simulate import kernels
+from strategist_runtime.simulate import cuda_kernel_replacements
 from strategist_runtime.simulate.rank import simulate
 
 from strategist.accuracy.case import Case, case_of
@@ -66,7 +66,7 @@ def peak_rank(plan: Plan, *, whole: bool = False, fused_norm: bool = False) -> S
 
 def simulated(plan: Plan, rank: int, *, whole: bool, fused_norm: bool) -> SimulatedRank:
     """One rank; the process stays it."""
-    with nullcontext() if fused_norm else patch.object(kernels, "cuda_replacements", nullcontext):
+    with nullcontext() if fused_norm else patch.object(cuda_kernel_replacements, "cuda_replacements", nullcontext):
         return simulate(plan, rank, whole=whole)
 
 

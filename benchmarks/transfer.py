@@ -12,7 +12,7 @@ from between import put
 
 from strategist import api
 from strategist.report.reference.markdown import bullets, prose, table
-from strategist.report.transfer import LEGEND, TITLES, cells
+from strategist.report.transfer_benchmark import LEGEND, TITLES, cells
 
 
 def main() -> None:

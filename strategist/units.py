@@ -4,6 +4,7 @@ Memory sizes are shown in binary units (GiB), data rates in decimal units (GB/s)
 """
 
 import re
+from collections.abc import Mapping
 from math import isfinite
 
 from strategist.errors import InputError
@@ -69,12 +70,14 @@ def parse_memory_bytes(text: str, name: str) -> int:
     return size
 
 
+def _in_units(value: float, units: Mapping[str, float], digits: str) -> str:
+    """The value in the first of the units that is not larger than it; empty if all are."""
+    return next((f"{value / size:{digits}}{name}" for name, size in units.items() if abs(value) >= size), "")
+
+
 def show_bytes(size: float) -> str:
     """A size in bytes as text: ``25769803776`` as ``24.0 GiB``."""
-    for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if abs(size) >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size:.0f} B"
+    return _in_units(size, {" TiB": TIB, " GiB": GIB, " MiB": MIB, " KiB": KIB}, ".1f") or f"{size:.0f} B"
 
 
 def show_seconds(seconds: float) -> str:
@@ -83,10 +86,7 @@ def show_seconds(seconds: float) -> str:
         return f"{seconds / 3600:,.1f} h"
     if seconds >= 120:
         return f"{seconds / 60:.1f} min"
-    for unit, name in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= unit:
-            return f"{seconds / unit:.3g} {name}"
-    return f"{seconds * 1e6:.3g} us"
+    return _in_units(seconds, {" s": 1.0, " ms": 1e-3}, ".3g") or f"{seconds * 1e6:.3g} us"
 
 
 def show_days(seconds: float) -> str:
@@ -97,10 +97,7 @@ def show_days(seconds: float) -> str:
 
 def show_energy(joules: float) -> str:
     """An energy in joules as text: ``7200000`` as ``2 kWh``; below a watt-hour in joules."""
-    for unit, name in ((3.6e12, "GWh"), (3.6e9, "MWh"), (3.6e6, "kWh"), (3.6e3, "Wh")):
-        if joules >= unit:
-            return f"{joules / unit:.3g} {name}"
-    return f"{joules:.3g} J"
+    return _in_units(joules, {" GWh": 3.6e12, " MWh": 3.6e9, " kWh": 3.6e6, " Wh": 3.6e3}, ".3g") or f"{joules:.3g} J"
 
 
 def show_money(dollars: float) -> str:
@@ -110,7 +107,4 @@ def show_money(dollars: float) -> str:
 
 def show_count(count: float) -> str:
     """A count as text: ``32763876352`` as ``32.8 B``."""
-    for unit, name in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
-        if abs(count) >= unit:
-            return f"{count / unit:.1f}{name}"
-    return f"{count:.0f}"
+    return _in_units(count, {" T": 1e12, " B": 1e9, " M": 1e6, " k": 1e3}, ".1f") or f"{count:.0f}"

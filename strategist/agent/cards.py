@@ -25,7 +25,7 @@ _SUMMARISED_SECTIONS = ("id", "title", "status", "module", "intent", "example")
 
 @frozen
 class CardsAnswer:
-    """``modules`` counts all active cards by module."""
+    """Number of active cards, in total and by module."""
 
     cards: int
     modules: dict[str, int]
@@ -40,7 +40,7 @@ class SearchAnswer:
 
 @frozen
 class ListedCard:
-    """``acts``: the card has effects; otherwise it only gives advice."""
+    """A card of the list. ``acts``: it has effects; otherwise it only gives advice."""
 
     id: str
     module: str
@@ -92,7 +92,7 @@ class Section:
 
 @frozen
 class LintAnswer:
-    """``sound``: there are no errors."""
+    """Result of the linter. ``sound``: there are no errors."""
 
     sound: bool
     findings: int

@@ -75,8 +75,8 @@ class RecordArguments(Arguments):
 
 @frozen
 class AdviceAnswer:
-    """``assumed`` says which figures are predictions because no measured one was given. Items: proposals of cards, the
-    largest predicted gain first."""
+    """Proposals of cards after a run of a plan: the items, the largest predicted gain first. ``assumed``: figures that were not
+    given, so that predictions stand for them."""
 
     plan: ShownPlan
     assumed: tuple[str, ...]

@@ -46,7 +46,8 @@ class ShownChange:
 
 @frozen
 class ExportAnswer:
-    """``files`` lie in the workspace; ``command`` starts them in their folder. Items: settings that the format cannot express."""
+    """An exported plan: its ``files`` in the workspace, and the ``command`` that starts them in their folder. Items: settings that
+    the format cannot express."""
 
     format: str
     files: tuple[str, ...]

@@ -96,7 +96,7 @@ class Budget:
         self._write(Spending(job=job, trials=trials, seconds=minutes * 60, ended=False, time=time.time()))
 
     def check(self, trials: int, minutes: float) -> None:
-        """Checks that enough is left.
+        """Checks that the grant has these ``trials`` and ``minutes`` left.
 
         Raises:
             RefusedError: too little is left.

@@ -18,7 +18,7 @@ NEEDS_NETWORK = ("ports", "port-taken")
 
 @frozen
 class MachineAnswer:
-    """Devices that ``gpus: local`` stands for, and what is left of the grant. ``links`` connect the devices."""
+    """Devices of this machine (``gpus: local``), the ``links`` between them, and the rest of the grant."""
 
     devices: int
     device: str
@@ -33,7 +33,7 @@ class MachineAnswer:
 
 @frozen
 class DiagnosisAnswer:
-    """Items: the findings, errors first. ``sound``: none of them is an error."""
+    """Problems of this machine: the items, errors first. ``sound``: there are no errors."""
 
     sound: bool
     findings: int

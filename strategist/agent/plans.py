@@ -97,7 +97,7 @@ class ExplainAnswer:
 
 @frozen
 class ShownDecision:
-    """``otherwise`` maps each other value to what rules it out."""
+    """The value of a setting, and the cards that decided it. ``otherwise``: the reason against each other value."""
 
     setting: str
     value: KnobValue
@@ -108,8 +108,8 @@ class ShownDecision:
 
 @frozen
 class WhyNotAnswer:
-    """``obstacle``: illegal, forbidden, too large, host too small, slower, equally fast or faster. ``instead`` is the plan with
-    that value."""
+    """The reason against another value of a setting. ``obstacle``: illegal, forbidden, too large, host too small, slower, equally
+    fast or faster. ``instead``: the plan with that value."""
 
     setting: str
     value: KnobValue
@@ -122,7 +122,8 @@ class WhyNotAnswer:
 
 @frozen
 class SimulateAnswer:
-    """``verdict``: fits, too large or open. Items: each rank. ``predicted_gib`` is the cost model's figure for the same memory."""
+    """Simulated memory of a plan. ``verdict``: fits, too large or open. ``predicted_gib``: the cost model's figure for the same
+    memory. Items: the ranks."""
 
     plan: str
     verdict: str

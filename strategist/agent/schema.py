@@ -1,6 +1,6 @@
 """Types of tool arguments: bounded values with a description each, and their JSON Schemas."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
@@ -69,14 +69,21 @@ class _Untitled(GenerateJsonSchema):
 def argument_schema(arguments: type[Arguments]) -> Schema:
     """JSON Schema of a tool's arguments, without references, which some clients do not follow."""
     schema = arguments.model_json_schema(schema_generator=_Untitled)
-    shown = {"required": [], **_shown(schema, schema.pop("$defs", {}))}
+    shown = {"required": [], **inlined(schema, schema.pop("$defs", {}), _is_shown)}
     shown.pop("description", None)  # of the class, for its readers
     return shown
 
 
-def _shown(schema: Any, definitions: Schema) -> Any:
+def _is_shown(name: str, value: Any) -> bool:
+    return (name, value) not in _UNSHOWN and not (name == "title" and isinstance(value, str)) and (name != "default" or bool(value))
+
+
+def inlined(schema: Any, definitions: Schema, is_shown: Callable[[str, Any], bool] = lambda _name, _value: True) -> Any:
+    """A schema with each reference replaced by its definition, and without keywords that are not shown. A default beside a
+    reference is left out.
+    """
     if isinstance(schema, list):
-        return [_shown(item, definitions) for item in schema]
+        return [inlined(item, definitions, is_shown) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
@@ -84,7 +91,7 @@ def _shown(schema: Any, definitions: Schema) -> Any:
         del schema["$ref"]
         schema.pop("default", None)
     return {
-        name: value if name in ("default", "examples", "enum") else _shown(value, definitions)
+        name: value if name in ("default", "examples", "enum") else inlined(value, definitions, is_shown)
         for name, value in schema.items()
-        if (name, value) not in _UNSHOWN and not (name == "title" and isinstance(value, str)) and (name != "default" or value)
+        if is_shown(name, value)
     }

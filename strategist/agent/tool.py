@@ -72,7 +72,7 @@ class Tool:
         return {"type": "object", "anyOf": [*pages, problem], "$defs": types}
 
     def parsed(self, arguments: dict[str, Any]) -> Any:
-        """Arguments as the function takes them.
+        """The arguments of a call, validated and converted to the type that the tool's function takes.
 
         Raises:
             RefusedError: they do not match the schema.

@@ -12,7 +12,7 @@ from strategist.agent import shared_arguments
 from strategist.agent.pagination import PagedAnswer
 from strategist.agent.plan_summary import rounded
 from strategist.agent.problem import RefusedError
-from strategist.agent.schema import Arguments, number, text, whole
+from strategist.agent.schema import Arguments, inlined, number, text, whole
 from strategist.agent.session import AgentSession
 from strategist.agent.tool import tool
 from strategist.agent.workspace import Workspace
@@ -41,18 +41,7 @@ def _settings_schema() -> dict[str, Any]:
         if field.default:
             properties[field.name]["default"] = field.default
     del properties["wandb"]
-    return {"type": "object", "properties": _inlined(properties, types), "additionalProperties": False}
-
-
-def _inlined(schema: Any, types: dict[str, Any]) -> Any:
-    """The schema with each reference replaced by its definition."""
-    if isinstance(schema, list):
-        return [_inlined(item, types) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if reference := schema.get("$ref"):
-        return _inlined(types[reference.rpartition("/")[2]], types)
-    return {name: _inlined(value, types) for name, value in schema.items()}
+    return {"type": "object", "properties": inlined(properties, types), "additionalProperties": False}
 
 
 class TrialArguments(Arguments):
@@ -94,7 +83,7 @@ class Prepared:
 
 @frozen
 class TrialCount:
-    """``attempts``: how often a trial was run in the folder."""
+    """Number of attempts of a trial: runs in its folder."""
 
     attempts: int
 

@@ -33,7 +33,7 @@ def line_rates(cluster: Cluster, workload: Workload, stack: Stack, *, float8: bo
 
 
 def measured_rates(cluster: Cluster, workload: Workload, stack: Stack, *, float8: bool) -> Rates:
-    """The same, but with links at their measured bus bandwidths: the practical bound."""
+    """Rates of the practical bound: as :func:`line_rates`, but links at their measured bus bandwidths."""
     links = cluster.intra.bytes_per_second, cluster.inter.bytes_per_second
     return _rates(cluster, workload, stack, float8=float8, links=links)
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from strategist.cards.card import Setting, Text
 from strategist.cards.spelling import spelling_fix
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.knobs import KnobValue
+from strategist.errors import FileError
 from strategist.expr import check
 from strategist.expr.check import Expression
 from strategist.expr.parse import ExpressionError
@@ -25,6 +26,21 @@ NEWEST = 1
 
 KeyPath = tuple[str | int, ...]
 R = TypeVar("R")
+Inspected = tuple[R | None, tuple[Diagnostic, ...]]
+"""A document's value without its invalid parts, None where there is none; and all errors in its form, from top to bottom."""
+
+
+def valid(document: Document, inspected: Inspected[R]) -> R:
+    """The value that was read.
+
+    Raises:
+        FileError: the document has errors; points at the first one.
+    """
+    value, findings = inspected
+    if findings or value is None:
+        first = findings[0]
+        raise FileError(document.path, first.message, first.line, first.column)
+    return value
 
 
 class UnknownWord(NamedTuple):
@@ -61,8 +77,7 @@ class Reading:
 
         ``unknown_word``: a misspelt word, which gets a fix.
         """
-        mark = self.document.key_mark(key_path) if key else self.document.mark(key_path)
-        line, column = mark if offset is None else self.document.text_mark(key_path, offset)
+        line, column = self.document.mark(key_path, key=key, offset=offset)
         fix = spelling_fix(self.document, key_path, unknown_word.word, unknown_word.known, key=key) if unknown_word else None
         self.findings.append(
             Diagnostic(
@@ -77,11 +92,13 @@ class Reading:
             )
         )
 
-    def in_order(self) -> tuple[Diagnostic, ...]:
-        """Findings by position, from top to bottom."""
-        return tuple(sorted(self.findings, key=lambda finding: (finding.line or 0, finding.column or 0)))
+    def inspected(self, readers: Mapping[int, Callable[[Self], R | None]]) -> Inspected[R]:
+        """The value that the reader of the document's protocol finds, and all findings, from top to bottom."""
+        reader = self._reader(readers)
+        value = reader(self) if reader else None
+        return value, tuple(sorted(self.findings, key=lambda finding: (finding.line or 0, finding.column or 0)))
 
-    def dispatch(self, readers: Mapping[int, R]) -> R | None:
+    def _reader(self, readers: Mapping[int, R]) -> R | None:
         """Reader for the document's protocol, 1 where it has none; None, with a finding, for a newer protocol."""
         data = self.document.data
         version = data.get("protocol") if isinstance(data, dict) else None

@@ -16,13 +16,13 @@ from strategist.cards.field_reader import (
     SETTING,
     SYNTAX,
     UNIT,
+    Inspected,
     KeyPath,
     Reading,
     UnknownWord,
+    valid,
 )
 from strategist.cards.flow import FLOW_FIELDS, FLOW_ROOT, RULE_FIELDS, STEP_FIELDS, Flow, Step
-from strategist.contract.diagnostic import Diagnostic
-from strategist.errors import FileError
 from strategist.expr.vocabulary import SETTINGS, near_miss, setting
 from strategist.files.yaml_file import Document
 
@@ -41,18 +41,12 @@ def read_flow(document: Document) -> Flow:
     Raises:
         FileError: the document is not a valid flow; points at the first error.
     """
-    flow, findings = inspect_flow(document)
-    if findings or flow is None:
-        first = findings[0]
-        raise FileError(document.path, first.message, first.line, first.column)
-    return flow
+    return valid(document, inspect_flow(document))
 
 
-def inspect_flow(document: Document) -> tuple[Flow | None, tuple[Diagnostic, ...]]:
+def inspect_flow(document: Document) -> Inspected[Flow]:
     """The flow in a document, without its invalid parts, and all errors in its form, from top to bottom."""
-    reading = _FlowReading(document)
-    reader = reading.dispatch({1: _read})
-    return (reader(reading) if reader else None), reading.in_order()
+    return _FlowReading(document).inspected({1: _read})
 
 
 class _FlowReading(Reading):

@@ -25,9 +25,8 @@ from strategist.cards.card import (
     Status,
     Text,
 )
-from strategist.cards.field_reader import CONTROL, DUPLICATE, FORM, NAME, SETTING, KeyPath, Reading, UnknownWord
+from strategist.cards.field_reader import CONTROL, DUPLICATE, FORM, NAME, SETTING, Inspected, KeyPath, Reading, UnknownWord, valid
 from strategist.cards.flow import FLOW_ROOT, is_flow
-from strategist.contract.diagnostic import Diagnostic
 from strategist.errors import FileError
 from strategist.expr import check, evaluate
 from strategist.expr.vocabulary import BOOL, CANDIDATE, CATEGORY, CONTROLS, INT, SETTINGS, VOCABULARY, near_miss, same_choice
@@ -64,23 +63,17 @@ def read_card(document: Document) -> Card:
     """
     if is_flow(document):
         raise FileError(document.path, f"is a {FLOW_ROOT}, not a {ROOT}; name a card")
-    card, findings = inspect(document)
-    if findings or card is None:
-        first = findings[0]
-        raise FileError(document.path, first.message, first.line, first.column)
-    return card
+    return valid(document, inspect(document))
 
 
-def inspect(document: Document) -> tuple[Card | None, tuple[Diagnostic, ...]]:
+def inspect(document: Document) -> Inspected[Card]:
     """The card in a document, without its invalid parts, and all errors in its form, from top to bottom.
 
     For a flow: None, without errors.
     """
     if is_flow(document):
         return None, ()
-    reading = Reading(document)
-    reader = reading.dispatch(READERS)
-    return (reader(reading) if reader else None), reading.in_order()
+    return Reading(document).inspected(READERS)
 
 
 def _read_1(reading: Reading) -> Card | None:

@@ -58,7 +58,7 @@ def _run_transfer(options: argparse.Namespace) -> int:
     if options.json:
         render.show_json(document)
     else:
-        from strategist.report.transfer import transfer_report
+        from strategist.report.transfer_benchmark import transfer_report
 
         render.show(transfer_report(document))
     return 0

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     """Asks, writes the file (an existing one is kept), and plans; returns 1 if nothing fits."""
     path = options.output
     outputs.check(path, marker="", force=options.force)
-    from strategist.report.summary import answer_summary
+    from strategist.report.answer_summary import answer_summary
 
     name = "request.yaml" if outputs.is_stream(path) else path
     request = _prompted_request()

@@ -128,7 +128,7 @@ def _show(answer: Answer, options: argparse.Namespace, section_names: Sequence[s
 
         render.show(answer_report(translated, section_names, options.plan))
     else:
-        from strategist.report.summary import answer_summary
+        from strategist.report.answer_summary import answer_summary
 
         render.show(answer_summary(translated, deck_options.words(options)))
 

@@ -39,7 +39,7 @@ class Bound:
 
     @property
     def practical_seconds(self) -> float:
-        """The same with links at their measured bus bandwidths."""
+        """Seconds of the busiest resource, with links at their measured bus bandwidths."""
         return self.at_measured_rate.longest
 
     @property

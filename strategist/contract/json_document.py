@@ -28,7 +28,7 @@ class NoJsonError(DocumentError):
 
 
 def load(path: str | Path, *, any_size: bool = False) -> str:
-    """Text of a file that may hold a document. ``any_size`` skips the size limits, for files that this program wrote.
+    """Reads the text of a JSON document. ``any_size`` skips the size limits, for files that this program wrote.
 
     Raises:
         FileError: the file cannot be read, exceeds the limits, or is not UTF-8.

@@ -345,7 +345,7 @@ def _option(name: str) -> str:
 
 @frozen
 class Course:
-    """Steps of a session by what is done in them.
+    """Schedule of a session: numbers of its warm-up, measured, profiled and counted steps.
 
     In a training the profiled step also trains; a trial has one more step, ``counted``, whose collectives are counted.
     """

@@ -151,8 +151,8 @@ class Influence:
 
 @frozen
 class Learned:
-    """Calibration of a finished tuning: median |predicted / measured - 1| of step time and peak memory, by predictor; and the
-    calibration ``factors`` that changed, with old and new value.
+    """Calibration before and after a tuning. ``step_errors``, ``memory_errors``: median |predicted / measured - 1| by predictor.
+    ``factors``: those that changed, with old and new value.
     """
 
     step_errors: dict[str, float | None]

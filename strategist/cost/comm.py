@@ -63,8 +63,8 @@ def with_stack_links(cluster: Cluster, stack: Stack) -> Cluster:
 
 
 def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
-    """The group of ranks ``stride`` apart. Across nodes, the members in one node share its network ports, and a ring has one hop
-    between neighbouring nodes.
+    """Rates and hops of a process group whose ranks are ``stride`` apart. Across nodes, the members in one node share its network
+    ports, and a ring has one hop between neighbouring nodes.
     """
     intra, inter = cluster.intra, cluster.inter
     ranks = np.maximum(ranks, 1.0)

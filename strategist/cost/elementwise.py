@@ -104,7 +104,7 @@ class _LayerInputs:
 
     @property
     def forward_rotary_values(self) -> Floats:
-        """The same in the forward pass, where some stacks gather all heads for their norms."""
+        """``rotary_values`` in the forward pass, where some stacks gather all heads for their norms."""
         return self.rotary_values * np.where(gathers_heads(self.model, self.stack), self.v.tp, 1.0)
 
 

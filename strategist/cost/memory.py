@@ -80,7 +80,7 @@ class HeldStates:
 
     @property
     def least(self) -> Floats:
-        """All states: the optimizer step holds them, so that no peak is smaller."""
+        """Lower bound of the peak: all model states, which exist together in the optimizer step."""
         return self.resident + self.gradients
 
 

@@ -83,7 +83,7 @@ class Table:
 
 
 def tables(observations: Sequence[Observation]) -> tuple[Table, ...]:
-    """Groups observations by what their prices share."""
+    """Observations as tables, one for each group that differs in its settings only, so that one call prices a table."""
     groups: dict[str, list[int]] = {}
     for index, item in enumerate(observations):
         workload = replace(item.workload, global_batch=1)

@@ -177,12 +177,9 @@ class Timeline:
         allocated = (row == FORWARD).astype(np.float64)
         freed, freed_stage = _shifted_by_one(frees[dependencies.orders]), _shifted_by_one(stage)
         live_bytes = np.cumsum(allocated * saved_bytes[:, stage] - freed * saved_bytes[:, freed_stage], axis=2)
-        peak = live_bytes.argmax(axis=2)
-        actions_at_peak = dependencies.orders[np.arange(pipeline.pp), peak]
         return InFlight(
             micro_batches=np.cumsum(allocated - freed, axis=1).max(axis=1) / pipeline.virtual_stages,
             peak_bytes=live_bytes.max(axis=2),
-            peak_seconds=self.end[actions_at_peak, np.arange(len(saved_bytes))[:, None]],
         )
 
     def actions(self, candidate: int = 0) -> Iterator[tuple[int, Action, float, float]]:
@@ -203,12 +200,11 @@ class InFlight:
     """Activations in flight on each rank.
 
     micro_batches: (ranks,) maximum number; a micro-batch on one of a rank's stages counts as that stage's share.
-    peak_bytes, peak_seconds: (candidates, ranks) maximum of saved bytes, and the time at which it is reached.
+    peak_bytes: (candidates, ranks) maximum of saved bytes.
     """
 
     micro_batches: Floats
     peak_bytes: Floats
-    peak_seconds: Floats
 
 
 def simulate(pipeline: Pipeline, costs: StageCosts) -> Timeline:

@@ -34,7 +34,7 @@ class Matmuls:
     weight_bytes: Number = 0.0
 
     def seconds(self, factors: Factors, memory_rate: Number) -> Floats:
-        """Seconds by the roofline: matmuls of few tokens take as long as reading their weights (doi 10.1145/1498765.1498785)."""
+        """Seconds of the matmuls by the roofline: at least the time of reading their weights (doi 10.1145/1498765.1498785)."""
         size_factor = np.minimum(1.0, self.size / LARGE_MATMUL_FLOPS) ** factors.small if np.any(factors.small) else 1.0
         reached_efficiency = np.minimum(self.efficiency * size_factor / factors.compute, np.maximum(self.efficiency, 1.0))
         seconds: Floats = np.maximum(self.flops / (self.peak_flops * reached_efficiency), self.weight_bytes / memory_rate)

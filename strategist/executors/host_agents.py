@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from strategist.errors import InputError
@@ -121,11 +122,9 @@ def _spawn(words: Sequence[str]) -> "subprocess.Popen[bytes]":
     has to end others first.
     """
     untagged_environment = {name: value for name, value in os.environ.items() if name != TAG}
-    return subprocess.Popen(words, stdin=subprocess.PIPE, env=untagged_environment, preexec_fn=_terminate_with_parent)
-
-
-def _terminate_with_parent() -> None:
-    die_with_parent(signal.SIGTERM)
+    return subprocess.Popen(
+        words, stdin=subprocess.PIPE, env=untagged_environment, preexec_fn=partial(die_with_parent, signal.SIGTERM)
+    )
 
 
 def variables(environment: Mapping[str, str]) -> list[str]:
@@ -157,7 +156,9 @@ def _agent(order: Order, command: Sequence[str]) -> int:
     if order.each and number:
         _redirect_output(Path(order.folder, OUTPUT.format(number)))
     try:
-        ranks = subprocess.Popen(launched, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_dies_with_agent)
+        ranks = subprocess.Popen(
+            launched, stdin=subprocess.DEVNULL, env=environment, preexec_fn=partial(die_with_parent, signal.SIGKILL)
+        )
         return _wait_for(ranks, woken)
     finally:
         end(tag, grace_seconds=0.5)
@@ -220,10 +221,6 @@ def _own_address() -> str:
         except OSError:
             continue
     return "127.0.0.1"
-
-
-def _dies_with_agent() -> None:
-    die_with_parent(signal.SIGKILL)
 
 
 def _signal_pipe(*numbers: signal.Signals) -> int:

@@ -101,7 +101,7 @@ class LocalExecutor:
         return (*self.engine.launcher(plan, folder, restarts), *supervised_rank(folder, self.program))
 
     def without(self, ranks: Collection[int]) -> "LocalExecutor":
-        """The executor without the devices of these ranks; rank n uses the n-th device that is left."""
+        """This executor without the devices of lost ranks; rank n uses the n-th remaining device."""
         remaining = [device for device in range(devices_here()) if device not in self.lost]
         return replace(self, lost=self.lost | {remaining[rank] for rank in ranks if rank < len(remaining)})
 

@@ -70,7 +70,7 @@ class Finding:
 
     @property
     def severity(self) -> int:
-        """0 is the most severe. An own crash comes before a timeout, since ranks that crash leave the others waiting."""
+        """Sort key: 0 is the most severe. A crash comes before a timeout, since the other ranks of a crashed one wait for it."""
         order = [Outcome.REFUSED, Outcome.OOM, Outcome.NAN, Outcome.CRASH, Outcome.INFRASTRUCTURE, Outcome.TIMEOUT]
         if not self.is_cause:
             return len(order) + (2 if self.outcome is Outcome.CRASH else 1)

@@ -283,7 +283,7 @@ def show_fact(name: str, value: Any) -> str:
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:
-    """``; did you mean x?`` where a known word is similar; else empty."""
+    """Suggestion for an error message: ``; did you mean x?`` where a known word is similar; else empty."""
     known, last_part = list(known), word.rpartition(".")[2]
     same_last_part = [name for name in known if name.rpartition(".")[2] == last_part]
     hint = did_you_mean(word, known) or did_you_mean(word, same_last_part, cutoff=0)

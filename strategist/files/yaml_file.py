@@ -52,19 +52,16 @@ class Document:
 
         return read(self.text, self.path, MAX_BYTES)
 
-    def mark(self, key_path: KeyPath) -> tuple[int, int]:
-        """Line and column, from 1, of the value at ``key_path``, or of the innermost enclosing value that exists."""
-        return self._node(key_path).position
+    def mark(self, key_path: KeyPath, *, key: bool = False, offset: int | None = None) -> tuple[int, int]:
+        """Line and column, from 1, of the value at ``key_path``, or of the innermost enclosing value that exists.
 
-    def key_mark(self, key_path: KeyPath) -> tuple[int, int]:
-        """Line and column of the key of the value at ``key_path``; in a list, of the value itself."""
-        return self._node(key_path).key_position
-
-    def text_mark(self, key_path: KeyPath, offset: int) -> tuple[int, int]:
-        """Line and column of character ``offset`` of the text at ``key_path``; of the start of a text of several lines."""
+        Args:
+            key: of the value's key instead; in a list, of the value itself.
+            offset: of this character of a text on one line; of the start of another.
+        """
         node = self._node(key_path)
-        event, (line, column) = node.event, node.position
-        if not hasattr(event, "value") or event.end_mark.line != event.start_mark.line:
+        event, (line, column) = node.event, node.key_position if key else node.position
+        if offset is None or not hasattr(event, "value") or event.end_mark.line != event.start_mark.line:
             return line, column
         return line, column + offset + (event.style in ("'", '"'))
 
@@ -76,8 +73,7 @@ class Document:
 
     def error(self, key_path: KeyPath, message: str, *, key: bool = False) -> FileError:
         """FileError with the position of the value at ``key_path``, or of its key."""
-        line, column = self.key_mark(key_path) if key else self.mark(key_path)
-        return FileError(self.path, message, line, column)
+        return FileError(self.path, message, *self.mark(key_path, key=key))
 
     def mapping(self, key_path: KeyPath = ()) -> dict[str, Any]:
         """The mapping at ``key_path``.

@@ -191,7 +191,7 @@ def _leaves(document: yaml_file.Document) -> Iterator[Entry]:
             for key, inner in value.items():
                 yield from below((*key_path, key), inner)
         else:
-            line, column = document.key_mark(key_path)
+            line, column = document.mark(key_path, key=True)
             yield Entry(name=_dotted_name(key_path), value=value, line=line, column=column)
 
     for key, value in document.data.items():

@@ -113,8 +113,7 @@ def finding(
     entry, line, column = CHECKS[code], None, None
     if subject.document:
         full_path = (FLOW_ROOT if is_flow(subject.document) else ROOT, *key_path)
-        mark = subject.document.key_mark(full_path) if key else subject.document.mark(full_path)
-        line, column = mark if offset is None else subject.document.text_mark(full_path, offset)
+        line, column = subject.document.mark(full_path, key=key, offset=offset)
     return Diagnostic(
         code=code,
         level=level or entry.level,

@@ -12,7 +12,7 @@ from strategist.contract.settings import SETTING_CHOICES, full_name
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.planning.planner import best_of, resolve_candidate
-from strategist.planning.ranking import Spaces, blocking_laws, ranking_of
+from strategist.planning.ranking import PlanningContext, blocking_laws, ranking_of
 from strategist.profiles.situation import Situation
 from strategist.search.rank import Ranking, candidate
 
@@ -31,7 +31,7 @@ class Neighbours:
     def best_with(self, name: str, value: KnobValue) -> Plan | None:
         """The best searched candidate with the value, its pipeline simulated; None if none is allowed and fits."""
         if self._ranking is None:
-            self._ranking = ranking_of(self.situation, self.deck, self.calibration, Spaces())
+            self._ranking = ranking_of(self.situation, self._new_context())
         ranking, full = self._ranking, full_name(name)
         column = ranking.columns.values[full][ranking.order]
         code = SETTING_CHOICES[name].index(value) if full in ranking.columns.categories else value
@@ -45,10 +45,11 @@ class Neighbours:
         """The best plan with the value fixed in addition to what is fixed already."""
         request = self.situation.request
         fixed_situation = replace(self.situation, request=replace(request, fix={**request.fix, name: value}))
+        context = self._new_context()
         try:
-            ranking = ranking_of(fixed_situation, self.deck, self.calibration, Spaces())
+            ranking = ranking_of(fixed_situation, context)
             if len(ranking.order):
-                return Nearest(plan=best_of(fixed_situation, ranking, self.deck, self.calibration))
+                return Nearest(plan=best_of(fixed_situation, ranking, context))
             if ranking.columns.rows:
                 nearest_candidate = candidate(ranking.columns, _nearest_to_fit(ranking))
                 return Nearest(
@@ -56,9 +57,13 @@ class Neighbours:
                 )
         except InputError as error:
             return Nearest(law=error.law)
-        drops = blocking_laws(fixed_situation, ranking, self.deck, self.calibration)
+        drops = blocking_laws(fixed_situation, ranking, context)
         cards = tuple(drop.card for drop in drops)
         return Nearest(cards=cards, policy=drops[0].policy, because=drops[0].because) if drops else Nearest(law="cards leave none")
+
+    def _new_context(self) -> PlanningContext:
+        """A context that keeps no spaces of earlier searches, which may be large."""
+        return PlanningContext(deck=self.deck, calibration=self.calibration)
 
 
 def _nearest_to_fit(ranking: Ranking) -> int:

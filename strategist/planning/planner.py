@@ -1,6 +1,6 @@
 """Planner: turns a request into ranked plans with prices and reasons, and into alternatives."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from math import inf
@@ -31,7 +31,7 @@ from strategist.cost.simulated_steps import MAX_PASSES, Simulated, simulated, st
 from strategist.cost.training_time import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
-from strategist.planning.ranking import Spaces, backend_stack, blocking_laws, ranking_of, with_resolved
+from strategist.planning.ranking import PlanningContext, backend_stack, blocking_laws, ranking_of, with_resolved
 from strategist.planning.verdict import verdict
 from strategist.profiles.heterogeneous_clusters import node_differences
 from strategist.profiles.situation import Situation, situation as resolve_situation
@@ -52,11 +52,11 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
     Raises:
         InputError: the request names something unknown, or leaves no legal candidate at any cost.
     """
-    spaces = Spaces()
-    situation, ranking, devices = _best_size(resolve_situation(request), deck, calibration, spaces, top)
-    plans = tuple(_plan(situation, ranking, int(row), deck, calibration) for row in best_distinct(ranking, top))
-    alternatives = _alternatives(situation, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
-    blocking = blocking_laws(situation, ranking, deck, calibration)
+    context = PlanningContext(deck=deck, calibration=calibration)
+    situation, ranking, devices = _best_size(resolve_situation(request), context, top)
+    plans = tuple(_plan(situation, ranking, int(row), context) for row in best_distinct(ranking, top))
+    alternatives = _alternatives(situation, plans[0] if plans else None, ranking.fits_without_hosts, context)
+    blocking = blocking_laws(situation, ranking, context)
     return Answer(
         request=situation.request,
         model=situation.model,
@@ -83,14 +83,14 @@ def by_backend(
     request: Request, names: Sequence[str], *, deck: Deck, calibration: Calibration | None = None
 ) -> tuple[BackendPlan, ...]:
     """The best plan of each back end for a request, fastest first; back ends without a plan come last."""
-    spaces = Spaces()
+    context = PlanningContext(deck=deck, calibration=calibration)
 
     def best(name: str) -> BackendPlan:
         try:
-            situation, ranking, _ = _best_size(resolve_situation(replace(request, backend=name)), deck, calibration, spaces, 1)
+            situation, ranking, _ = _best_size(resolve_situation(replace(request, backend=name)), context, 1)
         except InputError as error:
             return BackendPlan(backend=name, plan=None, why=error.law)
-        plans = [_plan(situation, ranking, int(row), deck, calibration) for row in best_distinct(ranking, 1)]
+        plans = [_plan(situation, ranking, int(row), context) for row in best_distinct(ranking, 1)]
         return BackendPlan(backend=name, plan=plans[0]) if plans else BackendPlan(backend=name, plan=None, why="no plan fits")
 
     found = [best(name) for name in counted(names, "back ends")]
@@ -99,20 +99,18 @@ def by_backend(
     )
 
 
-def _best_size(
-    situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, kinds: int
-) -> tuple[Situation, Ranking, str]:
+def _best_size(situation: Situation, context: PlanningContext, kinds: int) -> tuple[Situation, Ranking, str]:
     """The number of devices that the objective prefers, its ranking, and a note on unused devices; all devices unless the objective
     saves cost or energy.
 
     Fewer devices must save more than a near tie, because they are slower.
     """
-    best = full = _best_variant(situation, deck, calibration, spaces, kinds)
+    best = full = _best_variant(situation, context, kinds)
     if not _throughput(*full):
         return *full, ""
     for smaller in with_fewer_devices(situation):
         try:
-            found = _best_variant(smaller, deck, calibration, spaces, kinds)
+            found = _best_variant(smaller, context, kinds)
         except InputError:  # no legal candidate on so few devices
             continue
         if _tokens_per_cost(*found) > (1 + NEAR_TIE) * _tokens_per_cost(*best):
@@ -121,15 +119,13 @@ def _best_size(
     return *best, unused_devices_note(situation, best[0], gain, slowdown, NEAR_TIE)
 
 
-def _best_variant(
-    situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, kinds: int
-) -> tuple[Situation, Ranking]:
+def _best_variant(situation: Situation, context: PlanningContext, kinds: int) -> tuple[Situation, Ranking]:
     """The situation whose best plan has the highest throughput: as requested, or after an allowed change of its workload."""
     if situation.request.objective == "energy" and situation.cluster.device.power_watts is None:
         law = f"the power limit of a {situation.cluster.device.name} is unknown"
         raise InputError("--objective energy", law, "add power_watts to the device in a cluster file")
     places = Places(first=SEARCHED_PLACES, kinds=kinds)
-    rankings = ((variant, ranking_of(variant, deck, calibration, spaces, places)) for variant in variants(situation))
+    rankings = ((variant, ranking_of(variant, context, places)) for variant in variants(situation))
     return max(rankings, key=lambda found: _throughput(*found))
 
 
@@ -167,19 +163,20 @@ def ranked(
     their Pareto front.
     """
     first = None if limit is None or len(objectives) > 1 else max(limit, SEARCHED_PLACES)
-    ranking = ranking_of(situation, deck, calibration, Spaces(), Places(all_timed=first is None, first=first))
+    context = PlanningContext(deck=deck, calibration=calibration)
+    ranking = ranking_of(situation, context, Places(all_timed=first is None, first=first))
     rows = ranking.order[:limit]
     if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
         from strategist.search.pareto_front import spread_over_front  # only studies ask for a front
 
         values = np.stack([objective_cost(ranking.priced, name)[ranking.order] for name in objectives], axis=1)
         rows = ranking.order[spread_over_front(values, limit)]
-    return tuple(_plan(situation, ranking, int(row), deck, calibration) for row in rows)
+    return tuple(_plan(situation, ranking, int(row), context) for row in rows)
 
 
 def enumerated(situation: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
     """All candidates in order, the first places decided by simulation; candidates that do not fit have a step time, too."""
-    return ranking_of(situation, deck, calibration, Spaces(), ALL_TIMED)
+    return ranking_of(situation, PlanningContext(deck=deck, calibration=calibration), ALL_TIMED)
 
 
 def resolve_candidate(
@@ -192,7 +189,8 @@ def resolve_candidate(
     """
     stack = stack or backend_stack(situation, chosen)
     estimate = _estimate(situation, chosen, calibration, stack)
-    return _resolved_plan(situation, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
+    context = PlanningContext(deck=deck, calibration=calibration)
+    return _resolved_plan(situation, chosen, estimate, chosen.options.pp_split, context, stack)
 
 
 def price_candidate(
@@ -205,7 +203,8 @@ def price_candidate(
         InputError: it breaks a law of layout or knobs.
     """
     stack = stack or backend_stack(situation, chosen)
-    return _complete_plan(situation, chosen, _estimate(situation, chosen, calibration, stack), deck, calibration, stack)
+    estimate = _estimate(situation, chosen, calibration, stack)
+    return _complete_plan(situation, chosen, estimate, PlanningContext(deck=deck, calibration=calibration), stack)
 
 
 def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simulated:
@@ -265,43 +264,38 @@ def _simulated(
     return simulated(model, cluster, workload, columns, calibration, stack, weighted=weighted, min_pp=min_pp)
 
 
-def best_of(situation: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> Plan:
+def best_of(situation: Situation, ranking: Ranking, context: PlanningContext) -> Plan:
     """The first plan of a ranking that is not empty."""
-    return _plan(situation, ranking, int(ranking.order[0]), deck, calibration)
+    return _plan(situation, ranking, int(ranking.order[0]), context)
 
 
-def _plan(situation: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration | None) -> Plan:
+def _plan(situation: Situation, ranking: Ranking, row: int, context: PlanningContext) -> Plan:
     split = "weighted" if row in ranking.weighted else "even"
     chosen, estimate = candidate(ranking.columns, row), ranking.priced.estimate(row)
-    return _resolved_plan(situation, chosen, estimate, split, deck, calibration, backend_stack(situation, chosen))
+    return _resolved_plan(situation, chosen, estimate, split, context, backend_stack(situation, chosen))
 
 
 def _resolved_plan(
-    situation: Situation,
-    chosen: Candidate,
-    estimate: Estimate,
-    split: str,
-    deck: Deck,
-    calibration: Calibration | None,
-    stack: Stack | None,
+    situation: Situation, chosen: Candidate, estimate: Estimate, split: str, context: PlanningContext, stack: Stack | None
 ) -> Plan:
     """The candidate with its options resolved. Two options change its price, which is then computed again: the pipeline's
     ``split`` and an optimizer update that is not fused.
     """
-    chosen = with_resolved(situation, chosen, estimate, deck)
+    chosen = with_resolved(situation, chosen, estimate, context.deck)
     if violations := chosen.option_violations():  # only fixed options can break a law: the others are resolved within the laws
         fix_options = "".join(f" --fix {name}={show_value(value)}" for name, value in situation.request.fix.items())
         raise InputError(fix_options.strip(), violations[0], "fix less, or what the law names as well")
     differs = _used_stack(chosen, situation.request.workload, stack) is not (stack or NATIVE)
     if differs or (chosen.layout.pp > 1 and chosen.options.pp_split != split):
-        estimate = _estimate(situation, chosen, calibration, stack)
-    return _complete_plan(situation, chosen, estimate, deck, calibration, stack)
+        estimate = _estimate(situation, chosen, context.calibration, stack)
+    return _complete_plan(situation, chosen, estimate, context, stack)
 
 
 def _complete_plan(
-    situation: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration | None, stack: Stack | None
+    situation: Situation, chosen: Candidate, estimate: Estimate, context: PlanningContext, stack: Stack | None
 ) -> Plan:
     model, cluster, workload = situation.model, situation.cluster, situation.request.workload
+    deck, calibration = context.deck, factors(context.calibration, cluster, stack)
     facts = {**situation_facts(model, cluster, workload), **estimate_facts(estimate)}
     known = (
         *backends(),
@@ -315,7 +309,7 @@ def _complete_plan(
         candidate=chosen,
         estimate=estimate.with_bound(lower_bound(model, cluster, workload, chosen, stack or NATIVE)),
         reasons=reasons(deck, facts, row_of(chosen, chosen.accumulation(workload))),
-        digests=Digests(deck=deck.digest, profiles=situation.digest, calibration=factors(calibration, cluster, stack).digest),
+        digests=Digests(deck=deck.digest, profiles=situation.digest, calibration=calibration.digest),
         backends=tuple(supporting),
         stack=stack.name if stack else "",
         request=situation.request,
@@ -323,39 +317,28 @@ def _complete_plan(
 
 
 def _alternatives(
-    situation: Situation, best: Plan | None, fits_without_hosts: bool, deck: Deck, calibration: Calibration | None, spaces: Spaces
+    situation: Situation, best: Plan | None, fits_without_hosts: bool, context: PlanningContext
 ) -> tuple[Alternative, ...]:
     """The best plan after each change that helps; if nothing else does, after the first of the last resorts."""
     possible_changes = tuple(changes(situation, best, fits_without_hosts))
     found = [
-        alternative
-        for change in counted(possible_changes, "alternatives")
-        if (alternative := _alternative(change, deck, calibration, best, spaces))
+        alternative for change in counted(possible_changes, "alternatives") if (alternative := _alternative(change, context, best))
     ]
     if best is None:
-        return tuple(found) or _at_most_one(
-            alternative
-            for change in last_resorts(situation)
-            if (alternative := _alternative(change, deck, calibration, None, spaces))
-        )
+        resorts = (_alternative(change, context, None) for change in last_resorts(situation))
+        return tuple(found) or tuple(islice(filter(None, resorts), 1))
     return tuple(sorted(found, key=lambda alternative: -alternative.plan.estimate.tokens_per_second))
 
 
-def _at_most_one(alternatives: Iterator[Alternative]) -> tuple[Alternative, ...]:
-    return tuple(islice(alternatives, 1))
-
-
-def _alternative(
-    change: Change, deck: Deck, calibration: Calibration | None, best: Plan | None, spaces: Spaces
-) -> Alternative | None:
+def _alternative(change: Change, context: PlanningContext, best: Plan | None) -> Alternative | None:
     """The first situation of a change in which something fits."""
     for situation in change.situations:
         min_tokens_per_second = change.gain * best.estimate.tokens_per_second if best else 0.0
-        plan = _best(situation, deck, calibration, spaces, _within_seconds(situation, change, best), min_tokens_per_second)
+        plan = _best(situation, context, _within_seconds(situation, change, best), min_tokens_per_second)
         if plan is None:
             continue
         resolved = change.resolve(situation, plan)
-        plan = plan if resolved is situation else _best(resolved, deck, calibration, spaces) or plan
+        plan = plan if resolved is situation else _best(resolved, context) or plan
         if plan.estimate.tokens_per_second < min_tokens_per_second:
             return None
         return Alternative(
@@ -376,17 +359,12 @@ def _within_seconds(situation: Situation, change: Change, best: Plan | None) -> 
 
 
 def _best(
-    situation: Situation,
-    deck: Deck,
-    calibration: Calibration | None,
-    spaces: Spaces,
-    within_seconds: float = inf,
-    min_tokens_per_second: float = 0.0,
+    situation: Situation, context: PlanningContext, within_seconds: float = inf, min_tokens_per_second: float = 0.0
 ) -> Plan | None:
     """The best plan with a step ``within_seconds``; None if nothing fits or it is slower than ``min_tokens_per_second``."""
     try:
-        ranking = ranking_of(situation, deck, calibration, spaces, Places(first=SEARCHED_PLACES, within_seconds=within_seconds))
+        ranking = ranking_of(situation, context, Places(first=SEARCHED_PLACES, within_seconds=within_seconds))
         fast_enough = len(ranking.order) and _throughput(situation, ranking) >= min_tokens_per_second
-        return best_of(situation, ranking, deck, calibration) if fast_enough else None
+        return best_of(situation, ranking, context) if fast_enough else None
     except InputError:  # no legal candidate on this size: the next one may have some
         return None

@@ -18,6 +18,7 @@ from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
 from strategist.expr.columns import Array, row_of
 from strategist.expr.evaluate import Facts
+from strategist.frozen import frozen
 from strategist.planning.verdict import rejecting_laws
 from strategist.profiles.situation import Situation
 from strategist.profiles.stacks import load_stack
@@ -78,20 +79,32 @@ class Spaces:
         return self.layout_blocks[key]
 
 
-def ranking_of(
-    situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, places: Places = ALL_COUNTED
-) -> Ranking:
+@frozen
+class PlanningContext:
+    """What decides plans besides a situation: cards, the calibration (None: the shipped one), and the spaces enumerated so far."""
+
+    deck: Deck
+    calibration: Calibration | None
+    spaces: Spaces = field(default_factory=Spaces)
+
+    def without(self, card: str) -> "PlanningContext":
+        """The context without a card."""
+        return PlanningContext(deck=self.deck.without(card), calibration=self.calibration)
+
+
+def ranking_of(situation: Situation, context: PlanningContext, places: Places = ALL_COUNTED) -> Ranking:
     """The candidates in order, the first places decided by simulation."""
+    spaces = context.spaces
     request, constraints = situation.request, constraints_of(situation.request)
     settings = constraints.of_settings()
     key = (situation.model, situation.cluster, request.workload, settings, request.objective, request.confidence, places)
     if spaces.last is None or spaces.last[0] != key:
         spaces.last = None  # one is enough to hold
-        spaces.last = key, _new_ranking(situation, deck, calibration, spaces, places)
+        spaces.last = key, _new_ranking(situation, context, places)
     return spaces.last[1]
 
 
-def _new_ranking(situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, places: Places) -> Ranking:
+def _new_ranking(situation: Situation, context: PlanningContext, places: Places) -> Ranking:
     request, model, cluster = situation.request, situation.model, situation.cluster
     constraints = constraints_of(request)
     facts = situation_facts(model, cluster, request.workload)
@@ -103,14 +116,15 @@ def _new_ranking(situation: Situation, deck: Deck, calibration: Calibration | No
         if reason := constraints.backend.unsupported_value(full_name(name), value):
             do = "fix another value, or ask which back ends take it: strategist plan --show backends"
             raise InputError(f"--fix {name}={show_value(value)}", reason, do)
-    pricing = pricing_of(situation, calibration)
+    pricing = pricing_of(situation, context.calibration)
     ranking = rank(
-        pricing, spaces.of(situation, constraints), constraints=constraints, deck=deck,
+        pricing, context.spaces.of(situation, constraints), constraints=constraints, deck=context.deck,
         objective=request.objective, confidence=request.confidence, places=places,
     )  # fmt: skip
 
     def weighted(row: int) -> bool:
-        chosen = with_resolved(situation, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, ("pp_split",))
+        chosen, estimate = candidate(ranking.columns, row), ranking.priced.estimate(row)
+        chosen = with_resolved(situation, chosen, estimate, context.deck, ("pp_split",))
         return chosen.options.pp_split == "weighted"
 
     ranking = reranked(ranking, pricing, objective=request.objective, count=SIMULATED_PLACES, weighted=weighted)
@@ -155,20 +169,20 @@ def constraints_of(request: Request) -> SpaceConstraints:
     return SpaceConstraints(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
 
 
-def blocking_laws(situation: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> tuple[Rejection, ...]:
+def blocking_laws(situation: Situation, ranking: Ranking, context: PlanningContext) -> tuple[Rejection, ...]:
     """The laws that leave no candidate: the first law without whose card some remain, or several that must go together; empty if
     some candidate is allowed.
     """
-    laws = rejecting_laws(ranking, deck)
+    laws = rejecting_laws(ranking, context.deck)
     for drop in laws if not ranking.columns.rows else ():
-        if ranking_of(situation, deck.without(drop.card), calibration, Spaces()).columns.rows:
+        if ranking_of(situation, context.without(drop.card)).columns.rows:
             return (drop,)
     removed: list[Rejection] = []
     while not ranking.columns.rows and laws:
         removed.append(laws[0])
-        deck = deck.without(laws[0].card)
-        ranking = ranking_of(situation, deck, calibration, Spaces())
-        laws = rejecting_laws(ranking, deck)
+        context = context.without(laws[0].card)
+        ranking = ranking_of(situation, context)
+        laws = rejecting_laws(ranking, context.deck)
     return tuple(removed)
 
 

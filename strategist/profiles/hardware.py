@@ -76,7 +76,7 @@ def device_names() -> tuple[str, ...]:
 
 
 def other_names() -> dict[str, dict[str, str]]:
-    """``memory``: device by memory size; ``aliases``: device by another name."""
+    """Devices by other names. ``memory``: by memory size; ``aliases``: by another spelling."""
     return catalog.shipped("hardware", "names").mapping_with_keys(("memory", "aliases"))
 
 

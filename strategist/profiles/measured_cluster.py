@@ -179,7 +179,7 @@ def fabric(topology: str) -> str:
 
 
 def matrix(topology: str) -> tuple[tuple[str, ...], ...]:
-    """Connection of each GPU to each, from the same output; X for the GPU itself."""
+    """Matrix of the connections between GPUs, from the output of ``nvidia-smi topo -m``; X on the diagonal."""
     rows = [line.split() for line in re.sub(r"\x1b\[[0-9;]*m", "", topology).splitlines() if re.match(r"\s*\S*GPU[0-9]+\s", line)]
     names = [row for row in rows if "X" not in row]
     count = sum(name.startswith("GPU") and name[3:].isdigit() for name in names[0]) if names else len(rows)

@@ -38,8 +38,8 @@ def find_hub_id(hub_id: str) -> str | None:
 
 
 def similar_preset(model: str) -> str | None:
-    """A preset that a model of that name may have the shape of: one of the same base name, else that of the longest name with a
-    size that it begins with.
+    """The preset with the most similar name: of the same base name, else of the longest known name with a size that begins the
+    given name. None without one.
     """
     names = {_base_name(name.rpartition("/")[2]): preset for name, preset in (table()["aliases"] | hub_presets()).items()}
     base_name = _base_name(model)

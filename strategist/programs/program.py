@@ -23,7 +23,7 @@ class Choice:
     arguments: Mapping[str, tuple[Template, ...]]
 
     def of(self, facts: Facts) -> tuple[Template, ...]:
-        """The arguments for the plan's value; none if the program does not support the value."""
+        """The arguments for the value that the plan has; empty if the program does not support it."""
         return self.arguments.get(show_value(facts[self.setting]), ())
 
     def filled(self, facts: Facts, words: Mapping[str, str]) -> str:

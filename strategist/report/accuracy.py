@@ -163,7 +163,7 @@ def case_words(miss: Miss) -> str:
 
 
 def figure_words(miss: Miss) -> str:
-    """``step time 1.2 s, published 1.5 s``."""
+    """A prediction beside its measurement: ``step time 1.2 s, published 1.5 s``."""
     name, show = FIGURES[miss.figure]
     return f"{name} {show(miss.predicted)}, published {show(miss.published)}"
 

@@ -45,7 +45,7 @@ def _card(card: Card, policy_evidence: Sequence[PolicyEvidence]) -> Iterator[Ren
 
 
 def pair_words(pair: Pair) -> str:
-    """``for it: 3 with recompute none took 1.2 s, 5 with recompute full 1.5 s``."""
+    """A pair of trials in words: ``for it: trial 3 with recompute none took 1.2 s, trial 5 with recompute full 1.5 s``."""
     verdict = "for it" if pair.confirms else "against it"
     if not pair.followed:
         return f"{verdict}: trial {pair.ignored}, which it forbids, ran out of memory"

@@ -13,7 +13,9 @@ _COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.INFO: "notice
 
 
 def text_lines(findings: Sequence[Diagnostic], *, verbose: bool = False) -> Iterator[str]:
-    """``path:line:column: level CODE message; what to do``, then a line with the counts; ``verbose`` adds the line of the file."""
+    """Findings as lines ``path:line:column: level CODE message; what to do``, and a last line with their number; ``verbose`` adds
+    the line of the file.
+    """
     for finding in findings:
         location = ":".join(str(part) for part in (finding.path, finding.line, finding.column) if part)
         line = f"{location}: {finding.level} {finding.code} {finding.message}"

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from strategist.contract.answer import Answer
 from strategist.contract.plan import Plan
+from strategist.report.answer_summary import answer_summary
 from strategist.report.plan import plan_report
 from strategist.report.reference.markdown import bullets, fence, page, prose, table
-from strategist.report.summary import answer_summary
 from strategist.report.text_blocks import FoldingTable
 
 _MARK = re.compile(r"-|[0-9]+\.")

@@ -50,7 +50,7 @@ def percent(share: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 layer``, ``2 layers``."""
+    """A number with its noun: ``1 layer``, ``2 layers``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -9,13 +9,13 @@ from rich.text import Text
 
 from strategist.contract.report import MeshAxis, PlanReport, RankMemory, Seen, Space, StudyReport, Timeline
 from strategist.contract.study import Study, StudyTrial
+from strategist.report.answer_summary import fit_words
 from strategist.report.goals import TITLES, figure, marked_number, objective_text, study_words
 from strategist.report.page.funnel import steps
 from strategist.report.page.study_progress import objective, trials_with_value
 from strategist.report.plan import time_report
 from strategist.report.plot_axes import Axis, axis_of
 from strategist.report.setting_text import change_words, gib, percent, tokens
-from strategist.report.summary import fit_words
 from strategist.report.text_blocks import bar, columns, grouped, heading, more_sections, section, selected_blocks
 from strategist.units import show_bytes, show_seconds
 

@@ -44,7 +44,7 @@ class Confirmation:
 
 @frozen
 class Errors:
-    """Median of |predicted / measured - 1| over ``trials`` that ran; None without such trials."""
+    """Prediction errors: median of |predicted / measured - 1| over the ``trials`` that ran; None without such trials."""
 
     trials: int
     step_seconds: float | None

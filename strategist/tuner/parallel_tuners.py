@@ -4,6 +4,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from strategist.executors.processes import die_with_parent
 
@@ -40,13 +41,8 @@ def _tuner(command: Sequence[str]) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=_end_with_parent,
+        preexec_fn=partial(die_with_parent, signal.SIGTERM),  # a tuner ends its trial when it gets SIGTERM
     )
-
-
-def _end_with_parent() -> None:
-    """Makes the tuner get SIGTERM when this process ends for any reason, so that it ends its trial."""
-    die_with_parent(signal.SIGTERM)
 
 
 def _exit_code_and_errors(tuner: "subprocess.Popen[str]") -> tuple[int, str]:

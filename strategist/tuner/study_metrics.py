@@ -15,7 +15,7 @@ from strategist.tuner.study_state import StudyState
 
 @frozen
 class StepError:
-    """|predicted / measured - 1| of the step time of a trial.
+    """Prediction errors of the step time of a trial: |predicted / measured - 1|.
 
     unlearned: of the prediction by the calibration before the first trial.
     proposed: of the prediction made when the trial was proposed.

@@ -12,8 +12,8 @@ from strategist.contract.explanation import Explanation, WhyNot
 from strategist.contract.options import Options
 from strategist.contract.plan import Plan
 from strategist.report.answer import answer_report
+from strategist.report.answer_summary import answer_summary
 from strategist.report.explanation import explanation_report, why_not_report
-from strategist.report.summary import answer_summary
 
 TINY = ["--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16"]
 FLOAT8 = ["--model", "1b", "--gpus", "2x8xH100", "--fix", "float8=tensorwise"]

@@ -130,10 +130,10 @@ def test_values_keys_and_characters_have_positions() -> None:
     document = yaml_file.parse(CARD)
     policies = ("StrategyCard", "policies")
     assert document.mark((*policies, 0, "when")) == (5, 13)
-    assert document.key_mark((*policies, 0, "when")) == (5, 7)
-    assert document.text_mark((*policies, 0, "when"), 10) == (5, 23)
-    assert document.text_mark((*policies, 1, "when"), 10) == (7, 24), "inside the quotes"
-    assert document.text_mark((*policies, 1, "because"), 5) == (8, 16), "a multiline text has the position of its start"
+    assert document.mark((*policies, 0, "when"), key=True) == (5, 7)
+    assert document.mark((*policies, 0, "when"), offset=10) == (5, 23)
+    assert document.mark((*policies, 1, "when"), offset=10) == (7, 24), "inside the quotes"
+    assert document.mark((*policies, 1, "because"), offset=5) == (8, 16), "a multiline text has the position of its start"
     assert document.mark((*policies, 7, "when")) == document.mark(policies), "a missing value has the position of its parent"
     assert document.data["StrategyCard"]["policies"][1]["because"] == "first line second line"
 

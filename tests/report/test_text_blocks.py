@@ -4,7 +4,7 @@ import pytest
 from rich.console import Group
 
 from strategist.report.answer import answer_report
-from strategist.report.summary import answer_summary
+from strategist.report.answer_summary import answer_summary
 from strategist.report.text_blocks import FoldingTable, bar, columns, pairs
 from strategist.report.trial import trial_report
 from tests.contract.samples import MEASUREMENT

@@ -15,7 +15,7 @@ from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.replay import SEEN_BEFORE, STARTS
 from strategist.cost.calibration import NEUTRAL
-from strategist.report.transfer import transfer_report
+from strategist.report.transfer_benchmark import transfer_report
 from strategist.tuner.transfer_benchmark import savings, transfer, transfer_search
 
 

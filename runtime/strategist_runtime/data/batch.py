@@ -12,7 +12,7 @@ from strategist.contract.loss import IGNORED as IGNORED
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """``tokens`` and ``targets`` (the next tokens), [rows, T] each, of this rank's rows.
+    """Rows of one rank: ``tokens`` and ``targets`` (the next tokens), [rows, T] each.
 
     ``documents`` [rows, S]: the number of each token's document in its whole row, from 0 on; None if each row is one document.
     ``order`` [rows, S]: the order in which context-parallel ranks hold a row's tokens; None if all rows have the same.

@@ -9,8 +9,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """``ids`` [T + 1], int64. ``trained`` [T + 1]: which of them the loss counts as targets; None for all. ``documents`` [T +
-    1]: the number of each token's document, from 0 on; None if the sample is one document.
+    """One training sequence of T + 1 token ids.
+
+    ids: [T + 1], int64.
+    trained: [T + 1], which of them the loss counts as targets; None for all.
+    documents: [T + 1], number of each token's document, from 0 on; None if the sample is one document.
     """
 
     ids: Tensor

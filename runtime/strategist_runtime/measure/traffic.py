@@ -31,7 +31,7 @@ COLLECTIVE_NAMES = {
 
 
 def plain_name(name: str) -> str:
-    """``all_gather`` for ``_allgather_base_``, ``gloo:all_gather`` and ``ncclDevKernel_AllGather_RING_LL``."""
+    """Plain name of a collective: ``all_gather`` for ``_allgather_base_`` and ``ncclDevKernel_AllGather_RING_LL``."""
     letters = "".join(letter for letter in name.lower() if letter.isalpha())
     return next((plain for part, plain in COLLECTIVE_NAMES.items() if part in letters), name)
 

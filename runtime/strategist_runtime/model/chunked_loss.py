@@ -91,7 +91,7 @@ class _ChunkedLossFunction(torch.autograd.Function):
     def forward(
         context: Any, hidden: Tensor, weight: Tensor, targets: Tensor, sizes: ChunkedLoss, vocabulary: _Vocabulary, trained: bool
     ) -> Tensor:
-        """``trained``: the caller enabled gradients; ``needs_input_grad`` is also true where gradients are turned off."""
+        """Loss and gradients, chunk by chunk. ``trained``: gradients are enabled (``needs_input_grad`` ignores that)."""
         needs_hidden, needs_weight = (needed and trained for needed in context.needs_input_grad[:2])
         hidden_gradient = torch.empty_like(hidden) if needs_hidden else None
         weight_gradient: Tensor | None = None

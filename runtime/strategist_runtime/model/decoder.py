@@ -91,8 +91,8 @@ class Decoder(ParallelizableModel):
     def forward(
         self, x: Tensor, documents: Tensor | None = None, order: Tensor | None = None, targets: Tensor | None = None
     ) -> Tensor:
-        """``documents``, ``order`` and ``targets`` are the fields of ``Batch`` for these rows. With targets, the output of a part
-        with the head is the loss.
+        """Forward pass of this part: [B, T] token ids or [B, T, H] to [B, T, H] or logits [B, T, V]; with ``targets``, the loss.
+        ``documents``, ``order`` and ``targets`` are the fields of ``Batch`` for these rows.
         """
         metadata = self.metadata_builder.build(documents, order)
         with self.forward_context():
@@ -110,7 +110,7 @@ class Decoder(ParallelizableModel):
 
 
 def no_layer_context(_number: int, _layer: nn.Module, _metadata: AttentionMetadata) -> AbstractContextManager[None]:
-    """The default context of a layer: none."""
+    """Default context of a layer's forward pass: does nothing."""
     return nullcontext()
 
 

@@ -68,7 +68,7 @@ class Experts(nn.Module):
         self.ffn_shards = 1
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """``rows`` [M, H], sorted by expert; ``counts`` [E] is the number of rows of each."""
+        """Outputs [M, H] of the experts. ``rows`` [M, H] are sorted by expert; ``counts`` [E]: number of rows of each expert."""
         positions = None
         if self.alignment > 1:
             rows, counts, positions = _padded(rows, counts, self.alignment)

@@ -39,7 +39,7 @@ class Rotary:
         return selected
 
     def to(self, device: torch.device) -> "Rotary":
-        """The same tables on a device."""
+        """A copy of these tables on a device."""
         moved = copy(self)
         moved.cos, moved.sin = self.cos.to(device), self.sin.to(device)
         return moved

@@ -56,7 +56,7 @@ class Router(nn.Module):
         self.sequence_groups: tuple[dist.ProcessGroup, ...] = ()
 
     def forward(self, x: Tensor) -> Routing:
-        """``x`` [B, T, H]."""
+        """Routing of the tokens ``x`` [B, T, H]."""
         with torch.autocast(x.device.type, enabled=False):
             bias = None if self.bias is None else local_parameter(self.bias).float()
             logits = F.linear(x.float(), local_parameter(self.weight).float(), bias)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from strategist_runtime.measure.spans import HOST_UPDATE, span
-from strategist_runtime.optimizers import gradients
+from strategist_runtime.optimizers import gradient_norm
 from strategist_runtime.optimizers.host_optimizer import HostOptimizer
 from strategist_runtime.optimizers.in_backward import InBackward
 
@@ -54,7 +54,7 @@ class HostInBackward(InBackward):
         self.updates.append(self.thread.submit(work))
 
     def squared_norm_share(self) -> Tensor:
-        """The share of ``InBackward``, after waiting for the gradients that the thread counts."""
+        """This rank's share of the squared gradient norm, after waiting for the updates of the thread."""
         for update in self.updates:
             update.result()
         return super().squared_norm_share()
@@ -77,6 +77,6 @@ class HostInBackward(InBackward):
         if part.parameters_on_host:
             parameter_ids = {id(twin): id(parameter) for parameter, twin in part.twins.items()}
             counted = [twin for twin in part.receive() if parameter_ids[id(twin)] not in self.copies]
-            self.shares.append(gradients.squared_norm_share(counted))
+            self.shares.append(gradient_norm.squared_norm_share(counted))
         part.update()
         part.zero_grad()

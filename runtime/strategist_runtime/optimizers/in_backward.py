@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from strategist_runtime.compat.data_parallel import disable_bucket_copy_back
-from strategist_runtime.optimizers import gradients
+from strategist_runtime.optimizers import gradient_norm
 from strategist_runtime.optimizers.combined import CombinedOptimizer
 from strategist_runtime.parallel.comm_hooks import Hook
 from strategist_runtime.parallel.copy_streams import streams_of
@@ -65,14 +65,14 @@ class InBackward(CombinedOptimizer):
     def _count(self, parameter: nn.Parameter) -> None:
         """Adds a gradient to the norm."""
         if id(parameter) not in self.copies:
-            self.shares.append(gradients.squared_norm_share([parameter]))
+            self.shares.append(gradient_norm.squared_norm_share([parameter]))
 
     def _step(self, parameter: nn.Parameter) -> None:
         self.optimizer_of[parameter].step()
         parameter.grad = None
 
     def squared_norm_share(self) -> Tensor:
-        """This rank's share of the squared gradient norm of the last backward pass, as in ``gradients.squared_norm_share``.
+        """This rank's share of the squared gradient norm of the last backward pass, as in ``gradient_norm.squared_norm_share``.
 
         Parameters that some micro-batches of the step did not use are updated first.
         """

@@ -15,7 +15,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime.compat.dtensor import local
 from strategist_runtime.mesh import uses_fsdp
-from strategist_runtime.optimizers import gradients
+from strategist_runtime.optimizers import gradient_norm
 from strategist_runtime.optimizers.adamw import AdamWBf16
 from strategist_runtime.optimizers.combined import CombinedOptimizer, Named
 from strategist_runtime.optimizers.host_in_backward import HostInBackward
@@ -135,7 +135,7 @@ def scale_gradients(optimizer: torch.optim.Optimizer, factor: float) -> None:
     if type(updating) is torch.optim.AdamW and updating.defaults["fused"]:
         _scale_in_kernel(updating, factor)
         return
-    gradients.scale(optimizer.receive() if isinstance(optimizer, HostOptimizer) else _parameters(optimizer), factor)
+    gradient_norm.scale(optimizer.receive() if isinstance(optimizer, HostOptimizer) else _parameters(optimizer), factor)
 
 
 def _scale_in_kernel(optimizer: torch.optim.AdamW, factor: float) -> None:

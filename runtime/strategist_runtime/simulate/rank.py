@@ -19,7 +19,7 @@ from strategist_runtime.mesh import Meshes, make_meshes
 from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.model.decoder import Decoder, StageSpec
 from strategist_runtime.model.rotary import rotary_of
-from strategist_runtime.simulate import kernels, unsupported
+from strategist_runtime.simulate import cuda_kernel_replacements, unsupported
 from strategist_runtime.simulate.allocator import Reserved, reserved
 from strategist_runtime.simulate.extrapolation import StepSize, extrapolated
 from strategist_runtime.simulate.races import Races
@@ -113,7 +113,7 @@ def races(plan: Plan, rank: int) -> tuple[str, ...]:
     found = Races(order=order)
     order.on_record_stream = found.record_stream
     meshes = make_meshes(layout, DEVICE.type, rank, experts=plan.model.moe is not None, offload=knobs.offload)
-    with kernels.cuda_replacements(), compat_simulate.fake_tensor_mode():
+    with cuda_kernel_replacements.cuda_replacements(), compat_simulate.fake_tensor_mode():
         traced(make_trainer(plan, TrialSettings(), meshes, DEVICE, FakeTensorBuilder(lambda layers: layers)), found, order)
     return tuple(found.found)
 
@@ -141,7 +141,7 @@ def without_compiler(plan: Plan) -> Plan:
 
 
 def _trace(plan: Plan, meshes: Meshes, builder: FakeTensorBuilder | UserModelBuilder, order: StreamOrder | None) -> Traced:
-    cuda_kernels = kernels.cuda_replacements() if plan.cluster.device.kind == "cuda" else nullcontext()
+    cuda_kernels = cuda_kernel_replacements.cuda_replacements() if plan.cluster.device.kind == "cuda" else nullcontext()
     with compat_simulate.fake_tensor_mode(), cuda_kernels:
         trainer = make_trainer(plan, TrialSettings(), meshes, DEVICE, builder)
         if isinstance(builder, UserModelBuilder):

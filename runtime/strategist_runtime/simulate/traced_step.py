@@ -136,7 +136,7 @@ def _make_states(trainer: Trainer) -> None:
 
 
 def on_host(plan: Plan) -> str:
-    """The plan's ``offload``; ``none`` for CPU devices, which have no separate memory."""
+    """States that the plan keeps in host memory (``offload``); ``none`` for CPU devices, which have no separate memory."""
     return "none" if plan.cluster.device.kind == "cpu" else plan.candidate.knobs.offload
 
 

@@ -24,7 +24,7 @@ EMBEDDING, HEAD = "embedding.weight", "head.weight"
 
 
 def finished_state_of(trainer: Trainer) -> dict[str, Tensor]:
-    """``state_of``, after optimizer updates in the background have finished."""
+    """The trainer's state (``state_of``), after optimizer updates in the background have finished."""
     if isinstance(trainer.pipeline, Streaming):
         trainer.pipeline.finish()
     return state_of(trainer)

@@ -19,7 +19,7 @@ from strategist_runtime.measure.spans import PASSES, UPDATE, span
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.model.loss import Loss
-from strategist_runtime.optimizers import gradients
+from strategist_runtime.optimizers import gradient_norm
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.optimizers.optimizer import attach, make_optimizer, scale_gradients
 from strategist_runtime.optimizers.weight_decay import no_decay_parameters
@@ -97,7 +97,7 @@ class Trainer:
         """
         result = self.reduced(loss)
         if result.finite:
-            factor = gradients.clip_factor(result.grad_norm, self.settings.clip_norm) / self.loss_scale
+            factor = gradient_norm.clip_factor(result.grad_norm, self.settings.clip_norm) / self.loss_scale
             scale_gradients(self.optimizer, factor)
         if result.finite and isinstance(self.pipeline, Streaming):
             self.pipeline.update(self.optimizer)
@@ -137,7 +137,7 @@ class Trainer:
             return total
 
     def mean(self, loss: Tensor) -> float:
-        """The loss over all ranks, given each rank's share."""
+        """Mean loss over all ranks, from this rank's share, by one all-reduce."""
         total = loss.double() * self.plan.candidate.layout.pp / _world_size()
         if dist.is_initialized():
             dist.all_reduce(total)
@@ -174,7 +174,7 @@ class Trainer:
         if isinstance(self.optimizer, InBackward):
             share = stages * self.optimizer.squared_norm_share()
         else:
-            share = gradients.squared_norm_share(self._norm_parameters(), stages)
+            share = gradient_norm.squared_norm_share(self._norm_parameters(), stages)
         stop = torch.full((), float(self.stop_requested()), dtype=torch.float64, device=loss.device)
         figures = torch.stack((loss.double() * stages, share.to(loss.device), stop)) / _world_size()
         if dist.is_initialized():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from strategist.cards.card import ENGLISH
 from strategist.contract.estimate import DEFAULT_CONFIDENCE, Fit
 from strategist.contract.report import PlanReport
+from strategist.report.answer_summary import bound_by
 from strategist.report.page.alternatives import alternatives, notes, ranking
 from strategist.report.page.candidates import candidates
 from strategist.report.page.communication import communication
@@ -22,7 +23,6 @@ from strategist.report.page.why_not import why_not
 from strategist.report.plan import figures, supported_by
 from strategist.report.plan_description import described_parts
 from strategist.report.setting_text import change_words, gib, percent, tokens
-from strategist.report.summary import bound_by
 from strategist.units import show_seconds
 
 

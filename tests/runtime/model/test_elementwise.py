@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from strategist_runtime.model.decoder import Decoder
-from strategist_runtime.simulate.kernels import cuda_replacements
+from strategist_runtime.simulate.cuda_kernel_replacements import cuda_replacements
 from strategist_runtime.weights import seeded
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from strategist_runtime.optimizers import gradients
+from strategist_runtime.optimizers import gradient_norm
 from strategist_runtime.optimizers.optimizer import scale_gradients
 from strategist_runtime.parallel.copy_streams import Copy
 
@@ -27,7 +27,7 @@ def test_updates_in_the_backward_pass_equal_those_after_it(offload, accumulation
             for micro_batch in range(accumulation):
                 backward(each, step + micro_batch)
         assert all(parameter.grad is None for parameter in model.parameters())
-        assert optimizer.squared_norm_share() == gradients.squared_norm_share(reference.parameters())
+        assert optimizer.squared_norm_share() == gradient_norm.squared_norm_share(reference.parameters())
         for its in (optimizer, adamw):
             its.step()
             its.zero_grad()
@@ -54,7 +54,7 @@ def test_an_update_waits_for_the_copy_of_its_gradient():
         parameter.register_hook(not_yet)
         optimizer.host_of[parameter].host_stream.host_tensor = lambda gradient: Late(tensor=gradient)
     backward(model, 0)
-    assert optimizer.squared_norm_share() == gradients.squared_norm_share(reference.parameters())
+    assert optimizer.squared_norm_share() == gradient_norm.squared_norm_share(reference.parameters())
     optimizer.step()
 
 

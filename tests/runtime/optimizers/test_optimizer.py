@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from strategist_runtime.measure.memory import static_bytes
-from strategist_runtime.optimizers import gradients
+from strategist_runtime.optimizers import gradient_norm
 from strategist_runtime.optimizers.muon import Muon
 from strategist_runtime.optimizers.optimizer import WEIGHT_DECAY, attach, make_optimizer, scale_gradients
 from torch import nn
@@ -136,7 +136,7 @@ def test_updates_in_the_backward_pass_equal_later_ones_and_free_gradients():
         backward(reference, step)
         assert all(parameter.grad is None for parameter in model.parameters())
         share = optimizer.squared_norm_share()
-        assert share == gradients.squared_norm_share(reference.parameters())
+        assert share == gradient_norm.squared_norm_share(reference.parameters())
         optimizer.step()
         adamw.step()
         adamw.zero_grad()

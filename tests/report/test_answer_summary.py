@@ -11,7 +11,7 @@ from strategist.contract.setting_parser import parse_fix
 from strategist.contract.simulation import Proof, Verdict
 from strategist.contract.workload import Workload
 from strategist.profiles.models import resolve_model
-from strategist.report.summary import answer_summary, bound_by, fit_words, fix_options
+from strategist.report.answer_summary import answer_summary, bound_by, fit_words, fix_options
 from tests.report.samples import ANSWER, ESTIMATE, PLAN, plan_with, rendered
 
 LINES, COLUMNS = 40, 80
