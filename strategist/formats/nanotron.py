@@ -200,8 +200,8 @@ def _config(plan: Plan) -> dict[str, Any]:
             "zero_stage": int(layout.fsdp_ranks > 1), "accumulate_grad_in_fp32": True, "clip_grad": 1.0, "weight_decay": 0.01,
             "optimizer_factory": {"name": "adamW", **adam} if workload.optimizer == "adamw" else {"name": "sgd"},
             "learning_rate_scheduler": {
-                "learning_rate": LEARNING_RATE, "lr_warmup_steps": WARMUP_STEPS, "lr_warmup_style": "linear", "lr_decay_style": "cosine",
-                "min_decay_lr": 1e-5,
+                "learning_rate": LEARNING_RATE, "lr_warmup_steps": WARMUP_STEPS, "lr_warmup_style": "linear",
+                "lr_decay_style": "cosine", "min_decay_lr": 1e-5,
             },
         },
         "tokenizer": {"tokenizer_name_or_path": "gpt2"},

@@ -169,7 +169,9 @@ def test_a_file_that_is_no_output_is_replaced_only_with_force(
         codec.load(Plan, file)
 
 
-@pytest.mark.parametrize("command", [["accuracy", "--data", "nowhere", "--html"], ["bench", "replay", "--data", "nowhere", "--plot"]])
+@pytest.mark.parametrize(
+    "command", [["accuracy", "--data", "nowhere", "--html"], ["bench", "replay", "--data", "nowhere", "--plot"]]
+)
 def test_an_output_is_checked_before_minutes_of_work(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
