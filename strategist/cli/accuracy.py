@@ -23,6 +23,8 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the figures, and writes the page if requested."""
+    if options.html:
+        outputs.check(options.html, marker=PAGE_MARK, force=options.force)
     result = api.accuracy(options.data, source=options.source)
     if options.html:
         from strategist.report.accuracy_page import accuracy_page

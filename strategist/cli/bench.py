@@ -34,6 +34,8 @@ def run_replay(options: argparse.Namespace) -> int:
     """Prints the figures, and writes the plot if requested."""
     if options.transfer:
         return _run_transfer(options)
+    if options.plot:
+        outputs.check(options.plot, marker=MADE_BY, force=options.force)
     names = tuple(filter(None, options.samplers.split(","))) if options.samplers is not None else None
     document = api.replay(
         options.data, samplers=names, seeds=options.seeds,

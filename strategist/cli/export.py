@@ -27,12 +27,13 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints or writes the files; what the format cannot express goes to standard error."""
     written = exported(plan_file.read(options.plan), options.to, options)
-    print_missing(written)
-    if options.json:
-        render.show_json(written)
     if options.output:
         write_files(written, options.output, force=options.force, quiet=options.json)
-    elif not options.json:
+    else:
+        print_missing(written)
+    if options.json:
+        render.show_json(written)
+    elif not options.output:
         render.line(written.files[0].text.rstrip("\n"))
     return 0
 
@@ -63,8 +64,9 @@ def print_missing(written: "ExportedFiles") -> None:
 
 
 def write_files(written: "ExportedFiles", folder: str, *, force: bool, quiet: bool = False) -> None:
-    """Writes the files, and prints their paths and the command that starts them."""
+    """Writes the files, and prints what they lack, their paths and the command that starts them."""
     paths = api.write_files(written, folder, force=force)
+    print_missing(written)
     if not quiet:
         for path in paths:
             render.line(str(path))

@@ -73,7 +73,6 @@ def run(options: argparse.Namespace) -> int:
         codec.save(selected, options.output, force=options.force)
     _show(answer, options, section_names)
     if written:
-        export.print_missing(written)
         export.write_files(written, options.job_output, force=options.force, quiet=options.json)
     for path in (options.output, options.job_output):
         if path and not selected:

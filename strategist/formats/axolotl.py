@@ -210,6 +210,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
         f"model: base_model is {model}, from the Hub, which wants HF_TOKEN where it is gated",
         f"data: datasets is the placeholder {data}",
         learning_rate_need("learning_rate"),
+        f"steps: num_epochs is the placeholder {config['num_epochs']}",
     )
     text = heading((*header_lines(plan), "", *other_notes)) + yaml_text(config, remarks)
     command = ("axolotl", "train", "train.yaml", REMAINING_ARGUMENTS, "--launcher", "torchrun", "--", *torchrun(plan))

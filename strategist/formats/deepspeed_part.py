@@ -21,14 +21,26 @@ PROGRAMS = ("recompute", "activation_offload")
 
 SERIOUS_CODES = ("FMT-001", "FMT-002", "FMT-004", "FMT-011")
 DEFAULT_STAGE = 2
+SHIPPED: Mapping[str, tuple[str, ...]] = {
+    "deepspeed/ds_z0_config.json": (), "deepspeed/ds_z2_config.json": (), "deepspeed/ds_z3_config.json": (),
+    "deepspeed/ds_z2_offload_config.json": ("optimizer",), "deepspeed/ds_z3_offload_config.json": ("optimizer", "param"),
+    "deepspeed_configs/zero1.json": (), "deepspeed_configs/zero2.json": (), "deepspeed_configs/zero3.json": (),
+    "deepspeed_configs/zero3_bf16.json": (), "deepspeed_configs/zero3_bf16_cpuoffload_params.json": ("param",),
+    "deepspeed_configs/zero3_bf16_cpuoffload_all.json": ("optimizer", "param"),
+}  # fmt: skip
+"""Files that trainers ship, by folder and name, with what they offload; the stage is in the name. LLaMA-Factory has them in
+``examples/deepspeed`` (0.9.5), Axolotl in ``deepspeed_configs`` (0.19.0)."""
+
 _STAGE = re.compile(r"z(?:ero)?_?-?([0-3])")
 
 
 def deepspeed_of(entries: Entries, name: str, precision: str) -> ParsedConfig | None:
     """Settings of an entry's DeepSpeed configuration: sharding, offload, batches and reduce dtype; None without one.
 
-    The entry ``name`` holds the configuration or a path. A missing file is assumed to be what its name says. ``precision``: the
-    program's compute dtype.
+    The entry ``name`` holds the configuration or a path. Of a missing file the values that its name suggests are assumed.
+
+    Args:
+        precision: the program's compute dtype.
 
     Raises:
         FileError: the configuration, or a value in it, is invalid.
@@ -94,15 +106,24 @@ def _prefixed_findings(found: ParsedConfig, name: str) -> Iterator[Diagnostic]:
 
 
 def _values_by_file_name(value: str) -> dict[str, Any]:
-    """Values that the name of a missing file suggests: files that ship with trainers have stage and offload in their names."""
+    """Values of a missing file: of the shipped one of that name, else those that its name suggests, as shipped ones have it."""
     file = Path(value).name.lower()
-    named = _STAGE.search(file)
-    stage = int(named[1]) if named else DEFAULT_STAGE
-    parts = ("offload_optimizer", *(("offload_param",) if stage == 3 else ())) if "offload" in file else ()
-    return {"zero_optimization.stage": stage, **{f"zero_optimization.{part}.device": "cpu" for part in parts}}
+    stage = int(named[1]) if (named := _STAGE.search(file)) else DEFAULT_STAGE
+    parts = ("optimizer", *(("param",) if stage == 3 else ())) if "offload" in file else ()
+    parts = SHIPPED.get(_folder_and_name(value), parts)
+    return {"zero_optimization.stage": stage, **{f"zero_optimization.offload_{part}.device": "cpu" for part in parts}}
 
 
 def _missing(source: Source, name: str, value: str) -> Diagnostic:
-    named = _STAGE.search(Path(value).name.lower()) is not None
-    message = f"{name} {value} is not found: {'what its name says' if named else f'ZeRO-{DEFAULT_STAGE}'} is assumed"
-    return finding("FMT-003" if named else "FMT-011", message, "check the file where the path leads to it", source, name)
+    """What is assumed of a missing file; only of a shipped one the contents are known."""
+    do = "check the file where the path leads to it"
+    if _folder_and_name(value) in SHIPPED:
+        return finding("FMT-003", f"{name} {value} is not found: the shipped file of this name is assumed", do, source, name)
+    assumed = _values_by_file_name(value)
+    offload = " with offload" if len(assumed) > 1 else ""
+    message = f"{name} {value} is not found: ZeRO-{assumed['zero_optimization.stage']}{offload} is assumed"
+    return finding("FMT-011", message, do, source, name)
+
+
+def _folder_and_name(path: str) -> str:
+    return "/".join(Path(path).parts[-2:])

@@ -44,6 +44,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
         f"{SCRIPT}: your training script, which reads {ARGUMENTS} by HfArgumentParser(TrainingArguments).parse_yaml_file",
         f"model, tokenizer and data: {SCRIPT} loads them, trains {trained}, and has sequences of {workload.seq_len} tokens",
         learning_rate_need(f"learning_rate in {ARGUMENTS}"),
+        f"steps: {ARGUMENTS} states neither max_steps nor num_train_epochs, so three epochs are trained",
     )
     header = header_lines(plan)
     config = File(name=ARGUMENTS, text=heading((*header, *other_notes)) + yaml_text(data, remarks))

@@ -207,6 +207,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
         f"data: dataset is the placeholder {data['dataset']}; dataset_dir {ONLINE} takes names of the Hub and folders",
         f"template: template is the placeholder {data['template']}",
         learning_rate_need("learning_rate"),
+        f"steps: num_train_epochs is the placeholder {data['num_train_epochs']}",
     )
     text = heading((*header_lines(plan), "", *other_notes)) + yaml_text(data, remarks)
     processes = {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(plan.cluster.gpus_per_node)}

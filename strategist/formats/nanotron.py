@@ -34,6 +34,9 @@ CHECKOUT = "NANOTRON"
 ENGINES = {"1f1b": "1f1b", "afab": "gpipe"}
 MODES = dict.fromkeys(("reduce_scatter", "REDUCE_SCATTER"), True) | dict.fromkeys(("all_reduce", "ALL_REDUCE"), False)
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "double": "fp32"}
+WARMUP_STEPS = 2
+"""The placeholder of Nanotron's example ``config_tiny_llama.yaml``."""
+
 OPTIMIZERS = {"adamW": "adamw", "sgd": "sgd"}
 
 SETTING_ENTRIES = {
@@ -159,6 +162,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
         "data: data_stages has no dataset, which Nanotron takes for random tokens",
         f"tokenizer: tokenizer_name_or_path is the placeholder {tokenizer}",
         learning_rate_need("learning_rate"),
+        f"steps: train_steps is the placeholder {config['tokens']['train_steps']}, lr_warmup_steps {WARMUP_STEPS}",
     )
     text = heading((*header_lines(plan), "", *other_notes)) + yaml_text(config, remarks)
     command = ("torchrun", *torchrun(plan), Shell(f'"${{{CHECKOUT}:-.}}/{SCRIPT}"'), "--config-file", "train.yaml")
@@ -196,8 +200,8 @@ def _config(plan: Plan) -> dict[str, Any]:
             "zero_stage": int(layout.fsdp_ranks > 1), "accumulate_grad_in_fp32": True, "clip_grad": 1.0, "weight_decay": 0.01,
             "optimizer_factory": {"name": "adamW", **adam} if workload.optimizer == "adamw" else {"name": "sgd"},
             "learning_rate_scheduler": {
-                "learning_rate": LEARNING_RATE, "lr_warmup_steps": 2, "lr_warmup_style": "linear", "lr_decay_style": "cosine",
-                "min_decay_lr": 1e-5,
+                "learning_rate": LEARNING_RATE, "lr_warmup_steps": WARMUP_STEPS, "lr_warmup_style": "linear",
+                "lr_decay_style": "cosine", "min_decay_lr": 1e-5,
             },
         },
         "tokenizer": {"tokenizer_name_or_path": "gpt2"},

@@ -20,7 +20,7 @@ FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "model": (
         "A decoder like Llama's (arXiv 2302.13971), whole or a pipeline stage of it.",
         {
-            "loss_scale": "fp16", "nf4": "qlora", "attention": "", "feed_forward": "feed_forward", "experts": "moe",
+            "loss_scale": "fp16", "nf4": "qlora", "attention": "", "feed_forward": "feed_forward", "lora": "lora", "experts": "moe",
             "router": "moe", "chunked_loss": "chunked_loss", "decoder": "",
         },
     ),
@@ -32,9 +32,8 @@ FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "train": (
         "Trains the model of model.py with the parallelism of plan.py; train.sh starts it.",
         {
-            "tensor_parallel": "tp", "expert_parallel": "expert_mesh", "context_parallel": "cp_gathered", "lora": "lora",
-            "recompute": "selective", "build": "", "pipeline": "pp",
-            "optimizer": "several_meshes", "step": "", "main": "",
+            "tensor_parallel": "tp", "expert_parallel": "expert_mesh", "context_parallel": "cp_gathered", "recompute": "selective",
+            "build": "", "pipeline": "pp", "optimizer": "several_meshes", "step": "", "main": "",
         },
     ),
 }  # fmt: skip

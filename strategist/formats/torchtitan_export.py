@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, remark
 from strategist.formats.export_notes import header_lines, setting_notes
-from strategist.formats.finding_codes import finding
 from strategist.formats.format import ExportedFiles, File, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.torchtitan_models import Base, base_of
@@ -56,10 +54,6 @@ class Line(NamedTuple):
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The module, and a script that starts a training with it."""
     base = base_of(plan.model)
-    missing: tuple[Diagnostic, ...] = ()
-    if base is None:
-        message = f"TorchTitan has no flavour of {plan.model.name}: {MODULE}.py begins from one of another model"
-        missing = (finding("FMT-007", message, f"replace {STAND_IN.function} in {MODULE}.py by your own configuration"),)
     tokenizer = f"./assets/hf/{hub_name(plan.model.name).rpartition('/')[2]}"
     module = File(name=f"{MODULE}.py", text=_module(plan, base, tokenizer, reasons))
     older = older_file(plan, base, tokenizer)
@@ -70,16 +64,16 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     arguments = [(("--module", MODULE), ""), (("--config", FUNCTION), "")]
     text = start_script(plan, command, arguments, about=lines, environment=environment(plan))
     start = File(name="train.sh", text=text, runs=True)
+    other = f"model: TorchTitan has no flavour of {plan.model.name}; {STAND_IN.function} in {module.name} is a placeholder"
     needs = (
         f"tokenizer: TOKENIZER in {module.name} is the placeholder {tokenizer}",
         f"data: DATASET and DATASET_PATH in {module.name} are the placeholders {DATASET} and None",
         f"learning rate and steps: optimizer, lr_scheduler and training.steps of {(base or STAND_IN).function}",
         *CHECKPOINTS,
+        *((other,) if base is None else ()),
     )
     files = (module, *older, start)
-    return ExportedFiles(
-        files=files, command=("bash", start.name), findings=missing, needs=needs, placeholders=_placeholders(tokenizer, needs)
-    )
+    return ExportedFiles(files=files, command=("bash", start.name), needs=needs, placeholders=_placeholders(tokenizer, needs))
 
 
 CHECKPOINTS = (

@@ -3,6 +3,7 @@
 Flavours: torchtitan/models/*/__init__.py of 0.3.0; llama2 and llama4 are those of older versions.
 """
 
+import math
 from dataclasses import replace
 from pathlib import PurePath
 from typing import NamedTuple
@@ -64,12 +65,26 @@ def base_of(model: ModelShape) -> Base | None:
 
 
 def _nearest(family: str, flavour: str) -> Base:
-    """A plain registered configuration of the flavour, otherwise of another size."""
+    """A plain registered configuration of the flavour, otherwise of the one most like it."""
     candidates = {
         function: entries for function, entries in registered()[family].items()
         if not entries.get("model.converters") and not function.startswith("sft")
         and not str(entries["model.flavor"]).startswith("debug")
     }  # fmt: skip
-    function = next((name for name, entries in candidates.items() if entries["model.flavor"] == flavour), next(iter(candidates)))
+    function = min(
+        candidates, key=lambda name: _distance(_shape(family, flavour), _shape(family, candidates[name]["model.flavor"]))
+    )
     entries = candidates[function]
     return Base(family, flavour, function, entries["model.flavor"] == flavour, tuple(entries["optimizer.name"]))
+
+
+def _shape(family: str, flavour: object) -> ModelShape | None:
+    """The preset of a flavour; None without one."""
+    return find_preset(PRESETS.get(FAMILIES.get(family, family), {}).get(str(flavour), ""))
+
+
+def _distance(model: ModelShape | None, other: ModelShape | None) -> tuple[bool, float]:
+    """How unlike two models are: whether only one has experts, then the logarithm of the ratio of their parameters."""
+    if model is None or other is None:
+        return True, math.inf
+    return (model.moe is None) != (other.moe is None), abs(math.log(other.parameters / model.parameters))

@@ -111,7 +111,8 @@ def _new_ranking(situation: Situation, context: PlanningContext, places: Places)
     backend_options = forced_options(SpaceConstraints(backend=constraints.backend))
     default_candidate = with_settings(DEFAULT_CANDIDATE, {name.partition(".")[2]: value for name, value in backend_options.items()})
     if refusals := constraints.backend.refusals(default_candidate, model, request.workload, facts):
-        raise InputError(f"--backend {request.backend}", refusals[0], "change the request, or plan without --backend")
+        do = "change the request, or ask which back ends can: plan --show backends"
+        raise InputError(f"--backend {request.backend}", refusals[0], do)
     for name, value in request.fix.items():
         if reason := constraints.backend.unsupported_value(full_name(name), value):
             do = "fix another value, or ask which back ends take it: strategist plan --show backends"

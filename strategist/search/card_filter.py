@@ -56,7 +56,7 @@ class Refusals:
         """Raises an InputError if all are refused."""
         if 0 < self.judged == self.refused:
             text = next(backend.broken_combinations(self.example))
-            raise InputError(f"--backend {backend.name}", f"cannot run {text}", "or plan without --backend")
+            raise InputError(f"--backend {backend.name}", f"cannot run {text}", "or ask which back ends can: plan --show backends")
 
 
 @frozen

@@ -169,6 +169,24 @@ def test_a_file_that_is_no_output_is_replaced_only_with_force(
         codec.load(Plan, file)
 
 
+@pytest.mark.parametrize(
+    "command", [["accuracy", "--data", "nowhere", "--html"], ["bench", "replay", "--data", "nowhere", "--plot"]]
+)
+def test_an_output_is_checked_before_minutes_of_work(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, str(tmp_path)]) == 2
+    assert "cannot be written: it is a folder" in capsys.readouterr().err
+
+
+def test_an_export_that_is_not_written_says_nothing_of_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PLAN, "--backend", "pytorch", "-o", str(tmp_path / "plan.json")]) == 0
+    (tmp_path / "file").write_text("kept")
+    capsys.readouterr()
+    assert main(["export", str(tmp_path / "plan.json"), "--to", "pytorch", "-o", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err == f"strategist: {tmp_path}/file: cannot be written: it is not a folder; name a folder\n"
+
+
 def test_every_command_with_an_output_file_has_a_force_option() -> None:
     """Output options are declared by one function, so no command replaces a file that it did not write."""
     found = {" ".join(words) for words, command in whole_parser(COMMANDS).subcommands() if command.get_default("written")}

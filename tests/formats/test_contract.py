@@ -150,6 +150,16 @@ def test_a_learning_rate_is_written_or_listed_as_missing(name: str) -> None:
         assert {float(rate) for rate in rates} == {LEARNING_RATE}
 
 
+def test_a_length_of_the_training_is_listed_as_missing_or_left_to_the_program(name: str) -> None:
+    """A plan has no number of steps: a file that states one, or a trainer that assumes one, lists it."""
+    written = find_format(name).write(a_plan(name), {})
+    text = "".join(file.text for file in written.files if not file.name.endswith(".py"))
+    stated = re.findall(r"(?:num_train_epochs|num_epochs|train_steps|--train-iters)[:=] ?([0-9.]+)", text)
+    listed = [need for need in written.needs if re.match(r"[a-z, ]*\bsteps\b", need)]
+    assert len(listed) == (name not in ("deepspeed", "accelerate", "lightning"))  # there the user's program decides it
+    assert all(f"is the placeholder {steps}" in listed[0] for steps in stated)
+
+
 def test_no_reason_is_stated_twice(name: str) -> None:
     """A reason is written beside the entry of its setting, or in the head of the file where no entry states the setting."""
     reasons = {setting: f"because of {setting}" for setting in SETTING_NAMES}

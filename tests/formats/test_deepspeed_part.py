@@ -73,18 +73,20 @@ def test_stage_0_reduces_in_the_compute_dtype(tmp_path: Path, holder: str) -> No
 @pytest.mark.parametrize(
     ("name", "reshards", "offload", "words"),
     [
-        ("zero3_offload.json", True, "all", "what its name says"),
-        ("ds_z2_config.json", False, "none", "what its name says"),
-        ("mine.json", False, "none", "ZeRO-2"),
+        ("examples/deepspeed/ds_z2_config.json", False, "none", "the shipped file of this name is assumed"),
+        ("deepspeed_configs/zero3_bf16_cpuoffload_all.json", True, "all", "the shipped file of this name is assumed"),
+        ("ds_z3_config.json", True, "none", "ZeRO-3 is assumed"),
+        ("zero3_offload.json", True, "all", "ZeRO-3 with offload is assumed"),
+        ("mine.json", False, "none", "ZeRO-2 is assumed"),
     ],
 )
-def test_a_missing_deepspeed_file_is_assumed_from_its_name(
+def test_a_missing_deepspeed_file_is_known_only_if_a_trainer_ships_it(
     tmp_path: Path, holder: str, name: str, reshards: bool, offload: str, words: str
 ) -> None:
     found = parsed(tmp_path, holder, name)
     assert (found.settings["reshard_after_forward"], found.settings["offload"]) == (reshards, offload)
     findings = [item for item in found.findings if f"{name} is not found" in item.message]
-    code = "FMT-003" if words == "what its name says" else "FMT-011"
+    code = "FMT-003" if "shipped" in words else "FMT-011"  # which leaves open whether it fits
     assert [(item.code, words in item.message) for item in findings] == [(code, True)]
     assert findings[0].line is not None
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from formats.frameworks import parsed
 from formats.names import accepted, listed
@@ -90,6 +91,15 @@ def test_an_inline_deepspeed_section_is_read_and_its_names_checked() -> None:
 def test_shipped_deepspeed_files_are_known_by_name(name: str, reshards: bool | None, offload: str) -> None:
     settings = read(f"{FULL}deepspeed: examples/deepspeed/{name}.json\n").settings
     assert (settings.get("reshard_after_forward"), settings["offload"]) == (reshards, offload)
+
+
+def test_offloaded_parameters_and_states_are_pinned_alike() -> None:
+    """DeepSpeed's default copies parameters from memory that is not page-locked."""
+    offloading = [plan for plan in plans("llama-factory", 60) if plan.candidate.knobs.offload == "all"]
+    assert offloading
+    for plan in offloading:
+        zero = yaml.safe_load(FORMAT.write(plan, {}).files[0].text)["deepspeed"]["zero_optimization"]
+        assert zero["offload_param"] == zero["offload_optimizer"]
 
 
 def test_an_unknown_missing_deepspeed_file_is_assumed_to_be_zero2() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from arrow_folder import save_to_disk
+from runtime.launch import forked
 from safetensors.torch import load_file, save_file
 
 from formats.pytorch_plans import (
@@ -242,6 +243,28 @@ def test_a_diverging_training_ends_with_a_one_line_error(tmp_path: Path) -> None
         trained(plan_of("ddp"), tmp_path / "run", "--steps", "9", changes={"LEARNING_RATE = 1.0": "LEARNING_RATE = 1e30"})
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--save-every", "0"], "--save-every or --keep below 1"),
+        (["--keep", "-1"], "--save-every or --keep below 1"),
+        (["--steps", "-1"], "--steps is below 0"),
+        (["--steps", "ten"], "argument --steps: invalid int value: 'ten'"),
+        (["--data-type", "int7"], "argument --data-type: invalid choice: 'int7'"),
+        (["--data", "nowhere.bin"], "nowhere.bin does not exist"),
+        (["--resume", "nowhere"], "nowhere does not exist"),
+        (["--weights", "nowhere"], "nowhere does not exist"),
+    ],
+)
+def test_a_wrong_argument_of_the_script_ends_with_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
+    """Before any process group, so that no rank waits for another."""
+    exported(plan_of("ddp, buckets"), tmp_path / "run")
+    done = forked(1, ["formats.script_rank", "train.py", "--save", "saved", *arguments], place=tmp_path / "run")
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("train.py: error: ")]
+    assert words in line
+    assert done.stderr.rstrip().endswith("SystemExit: 2")  # as the pool of the tests prints an exit
+
+
 @pytest.mark.full
 def test_the_start_script_runs_the_training(reference: Callable[[str], Figures], tmp_path: Path) -> None:
     command = [*exported(plan_of("ddp"), tmp_path / "run"), "--steps", str(STEPS)]
@@ -298,11 +321,11 @@ def test_every_file_of_a_script_has_fewer_than_400_lines() -> None:
 LENGTHS = {
     "8b --gpus 8xH100": 370, "8b --gpus 8xH100 --fix chunked_loss=true --backend pytorch": 390,
     "1b --gpus 8xH100 --backend pytorch": 390, "8b --gpus 8xH100 --train lora": 400,
-    "8b --gpus 8xH100 --train lora --fix chunked_loss=false --backend pytorch": 370,
+    "8b --gpus 8xH100 --train lora --fix chunked_loss=false --backend pytorch": 375,
     "8b --gpus 1x24GB --train qlora --backend pytorch": 430, "8b --gpus 8x24GB --train qlora --backend pytorch": 440,
     "70b --gpus 8x8xH100 --backend pytorch": 365, "8b --gpus 2x8xH100 --seq-len 131072 --global-batch 16 --backend pytorch": 405,
-    "70b --gpus 8x8xH100 --fix pp=4,recompute=none --backend pytorch": 395, "70b --gpus 8x8xH100 --fix pp=4 --backend pytorch": 425,
-    "mixtral-8x7b --gpus 4x8xH100 --backend pytorch": 485,
+    "70b --gpus 8x8xH100 --fix pp=4,recompute=none --backend pytorch": 400, "70b --gpus 8x8xH100 --fix pp=4 --backend pytorch": 425,
+    "mixtral-8x7b --gpus 4x8xH100 --backend pytorch": 490,
 }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from strategist.formats.setup import GivenValues, setup
 from strategist.formats.source import load, parse
 from strategist.formats.torchtitan import STEP_TOKENS, TOKENS
 from strategist.formats.torchtitan_entries import NOTE, normalized
-from strategist.formats.torchtitan_models import PRESETS
+from strategist.formats.torchtitan_models import PRESETS, base_of
 from strategist.profiles.models import find_preset
 from strategist.programs.backends import find_program
 
@@ -378,12 +378,23 @@ def test_chunked_logits_and_cuda_graphs_are_priced(tmp_path: Path) -> None:
     assert new.estimate.step_seconds <= before.estimate.step_seconds
 
 
-def test_exporting_a_model_that_torchtitan_lacks_is_a_finding() -> None:
+def test_a_model_that_torchtitan_lacks_is_listed_as_missing() -> None:
     plan = a_plan("torchtitan")
-    other = replace(plan, model=replace(plan.model, name="mine", layers=plan.model.layers + 1))
-    (found,) = find_format("torchtitan").write(other, {}).findings
-    assert found.code == "FMT-007"
-    assert "no flavour of mine" in found.message
+    needs = find_format("torchtitan").write(replace(plan, model=replace(plan.model, name="mine", layers=5)), {}).needs
+    assert [need for need in needs if "no flavour of mine" in need]
+    assert not [need for need in find_format("torchtitan").write(plan, {}).needs if "no flavour of" in need]
+
+
+@pytest.mark.parametrize(
+    ("model", "function"),
+    [("llama3.2-1b", "llama3_8b"), ("llama3-70b", "llama3_70b"), ("qwen3-8b", "qwen3_14b"), ("qwen3-235b-a22b", "qwen3_30b_a3b")],
+)
+def test_a_model_begins_from_the_registered_configuration_that_is_most_like_it(model: str, function: str) -> None:
+    shape = find_preset(model)
+    assert shape is not None
+    base = base_of(shape)
+    assert base is not None
+    assert base.function == function
 
 
 def test_the_example_file_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:

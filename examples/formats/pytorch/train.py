@@ -68,10 +68,10 @@ def train_step(model, optimizer, tokens, targets):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(usage="./train.sh [options]", description=__doc__)
     parser.add_argument("--steps", type=int, default=10, help="steps of the whole training (default %(default)s)")
     parser.add_argument("--data", type=Path, help="token ids: .bin, .npy, or a folder of Dataset.save_to_disk (default: synthetic)")
-    parser.add_argument("--data-type", help="of a .bin file: uint16, uint32 or int32 (default: by its .json, or the vocabulary)")
+    parser.add_argument("--data-type", choices=("uint16", "uint32", "int32"), help="of .bin (default: by its .json or vocabulary)")
     parser.add_argument("--weights", help="a folder of Hugging Face's to begin with (default: random weights)")
     parser.add_argument("--export-weights", help="write such a folder at the end")
     parser.add_argument("--save", type=Path, help="write checkpoints into this shared folder, and go on from its newest one")
@@ -79,6 +79,9 @@ def main():
     parser.add_argument("--keep", type=int, default=2, help="number of the newest that stay (default %(default)s)")
     parser.add_argument("--resume", help="begin with this checkpoint, of any plan of this model, where --save has none")
     options = parser.parse_args()
+    missing = [path for path in (options.data, options.weights, options.resume) if path and not Path(path).exists()]
+    if missing or options.steps < 0 or min(options.save_every, options.keep) < 1:
+        parser.error(f"{missing[0]} does not exist" if missing else "--steps is below 0, or --save-every or --keep below 1")
     device = torch.device("cpu")
     dist.init_process_group("gloo")
     meshes = dist.init_device_mesh(device.type, tuple(MESH.values()), mesh_dim_names=tuple(MESH))

@@ -3,8 +3,7 @@ import torch.nn.functional as F
 
 
 class ChunkedLoss(torch.autograd.Function):
-    """Mean cross entropy of hidden states [N, HIDDEN_SIZE] times the head's weight, over chunks of CHUNK_TOKENS tokens. Logits of
-    one chunk exist at a time, so gradients are computed in the forward pass (Liger, arXiv 2410.10989)."""
+    """Mean cross entropy of the head's logits, a chunk at a time: the forward pass makes their gradients too (arXiv 2410.10989)."""
 
     @staticmethod
     # if: cuda and not fsdp and not lora and not fp32
@@ -59,10 +58,8 @@ class ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(context, gradient):
         # if: lora
-        [hidden_gradient] = context.saved_tensors
-        return hidden_gradient * gradient.to(hidden_gradient.dtype), None, None
+        return context.saved_tensors[0] * gradient, None, None
         # end: lora
         # if: not lora
-        hidden_gradient, weight_gradient = (tensor * gradient.to(tensor.dtype) for tensor in context.saved_tensors)
-        return hidden_gradient, weight_gradient, None
+        return *(tensor * gradient for tensor in context.saved_tensors), None
         # end: not lora

@@ -1,5 +1,4 @@
 import torch
-from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 from torch.utils.checkpoint import checkpoint
@@ -44,7 +43,7 @@ def build(device):
     # if: lora and not moe
     part.requires_grad_(False).to(getattr(torch, PRECISION))
     for name, module in list(part.layers.named_modules()):
-        if isinstance(module, nn.Linear):
+        if isinstance(module, torch.nn.Linear):
             part.layers.set_submodule(name, LoRALinear(module))
     # end: lora and not moe
     # if: qlora
