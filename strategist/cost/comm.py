@@ -101,7 +101,7 @@ def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
         reduce_bytes_per_second=np.where(within_node, reduce_rate, inter_rate),
         hop_seconds=np.where(within_node, intra.latency_seconds, hops),
         tree_seconds=tree,
-        network_seconds=np.where(within_node, 0.0, 2 * np.log2(nodes) * inter.latency_seconds),
+        network_seconds=2 * np.log2(nodes) * inter.latency_seconds,
     )
 
 
