@@ -15,6 +15,7 @@ from strategist.accuracy.text_columns import (
     ASYNC_OPTIMIZER,
     BF16_REDUCE,
     DEFAULT_SAVED_OPERATIONS,
+    DOCUMENT_TOKENS,
     EP_OVERLAP,
     FP32_REDUCE_STACKS,
     GATHERED_LOGITS_STACKS,
@@ -184,6 +185,7 @@ def workload_of(row: Row, model: ModelShape, batch: Batch, stack: Stack) -> Work
         ),
         train=train,
         lora_rank=_lora_rank(row, model, stack) if train != "full" else Workload.lora_rank,
+        document_tokens=int(last_number(DOCUMENT_TOKENS, row.notes) or 0),
     )
 
 

@@ -8,6 +8,7 @@ from strategist.accuracy.row_model import shape_of
 from strategist.accuracy.text_columns import (
     ADAPTERS,
     ATTENTION_COLUMN,
+    ATTENTION_KERNELS,
     ATTENTION_WORDS,
     BF16_GRADIENTS,
     CHUNKED_LOSS,
@@ -42,7 +43,6 @@ from strategist.accuracy.text_columns import (
     TILE_TOKENS,
     TILED,
     TRANSFORMER_ENGINE_LAYERS,
-    TUNED_ATTENTION,
     UNCHUNKED_LOSS,
     last_number,
     matched_value,
@@ -69,10 +69,9 @@ def stack_of(row: Row) -> Stack:
         changes["fp16_sums"] = True
     changes["dispatch"] = matched_value(DISPATCH, row.notes, stack.dispatch)
     changes["graphs"] = matched_value(GRAPHS, row.notes, stack.graphs)
-    if stack.attention_kernels == "tuned_on_blackwell" and FLEX_ATTENTION.search(row.model):
-        changes["attention_kernels"] = "portable"
-    if TUNED_ATTENTION.search(row.flash_attention):
-        changes["attention_kernels"] = "tuned"
+    flexes = stack.attention_kernels == "tuned_on_blackwell" and FLEX_ATTENTION.search(row.model)
+    default_kernels = "portable" if flexes else stack.attention_kernels
+    changes["attention_kernels"] = matched_value(ATTENTION_KERNELS, row.flash_attention, default_kernels)
     if FUSED.search(f"{row.text} ; {row.flash_attention}") or _has_transformer_engine(row, stack):
         changes["elementwise"] = "fused"
     if "grad_reduce_in_bf16" in row.settings or BF16_GRADIENTS.search(row.source):

@@ -263,8 +263,15 @@ DEFAULT_TILE_TOKENS = 4096
 (deepspeed/runtime/sequence_parallel/ulysses_sp.py).
 """
 
-TUNED_ATTENTION = _pattern(r"\bcudnn\b(?! shadow)|\bfa3\b|flash[- ]?attention[- ]?3")
-"""Attention kernels made for the GPU, in the column on attention."""
+ATTENTION_KERNELS = _words(
+    (r"\bfa1\b|flash[- ]?attention[- ]?1\b", "first"),
+    (r"\bfa2\b|flash[- ]?attention[- ]?2\b", "portable"),
+    (r"\bcudnn\b(?! shadow)|\bfa3\b|flash[- ]?attention[- ]?3", "tuned"),
+)
+"""Kernels of flash attention that the column on attention names."""
+
+DOCUMENT_TOKENS = _pattern(r"documents of ([0-9]+) tokens")
+"""Mean length of the documents that are packed into a sequence."""
 
 FLEX_ATTENTION = _pattern(r"llama[ -]?4")
 """Models whose chunks torchtitan masks by FlexAttention (torchtitan/models/llama4: ``attn_backend="flex"``)."""
@@ -289,6 +296,9 @@ UNSUPPORTED_TECHNIQUES = _pattern(
 
 NOT_A_BENCHMARK = _pattern(r"not a (tuned )?benchmark")
 """Times that the source itself does not call representative, such as those of continuous integration."""
+
+SUPERSEDED_TIME = _pattern(r"superseded time")
+"""The source measured the step again, and found another time by far; what it says of memory holds."""
 
 UNRELIABLE = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|LOW TRUST|inconsistent|not comparable|known performance regression")
 ANALYTIC = _pattern(r"numbers look analytic|computed breakdown|is analytic")

@@ -55,6 +55,8 @@ class Stack:
     casts_once: weights are cast to float8 once per step, not in each pass of each micro-batch.
     fp16_sums: matmuls in fp16 also accumulate in fp16 (torch's ``allow_fp16_accumulation``), which is faster on consumer cards.
     hides_reductions: gradient reductions overlap with the backward pass.
+    bucket_bytes: bytes of gradients, in the type of the parameters, that plain replicas reduce in one collective, as soon as they
+        exist: DDP's buckets of 25 MiB (torch/nn/parallel/distributed.py: ``bucket_cap_mb``); 0 where one collective reduces all.
     hides_resharded_reductions: they do in any case where parameters are resharded after the forward pass (DeepSpeed's ZeRO-3).
     collectives: ``nccl`` kernels, or ``copies`` by the devices' copy engines, which without peer access go through host memory at
         the rate of each device's own link.
@@ -99,6 +101,7 @@ class Stack:
     casts_once: bool = False
     fp16_sums: bool = False
     hides_reductions: bool = True
+    bucket_bytes: float = 25 * 2.0**20
     hides_resharded_reductions: bool = False
     collectives: str = "nccl"
     ring_gradients: str = "fp32"

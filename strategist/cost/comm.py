@@ -11,6 +11,7 @@ from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.layer_flops import LayerWork
+from strategist.cost.layer_widths import shared_matmuls
 from strategist.cost.model_states import Stage, StateBytes
 from strategist.cost.muon import muon_matrices
 from strategist.cost.stack_operations import gathers_heads
@@ -29,12 +30,16 @@ POWERSGD_RANK = 4
 class Group:
     """A process group: number of ranks, bus bandwidth of all-reduces (``reduce_bytes_per_second``) and of other collectives, and
     seconds of one hop between neighbours, averaged over the ring.
+
+    tree_seconds, network_seconds: latency of a double binary tree, up and down: of its hops inside a node, and between nodes.
     """
 
     ranks: Floats
     bytes_per_second: Floats
     reduce_bytes_per_second: Floats
     hop_seconds: Floats
+    tree_seconds: Floats
+    network_seconds: Floats
 
     def gather(self, size: Floats, calls: Floats | float = 1.0) -> Floats:
         """Seconds of all-gathers or reduce-scatters with ``size`` bytes in total, in ``calls`` collectives: rings of n - 1 hops,
@@ -43,12 +48,17 @@ class Group:
         seconds: Floats = (self.ranks - 1) * (size / self.ranks / self.bytes_per_second + calls * self.hop_seconds)
         return seconds
 
-    def reduce(self, size: Floats) -> Floats:
-        """Seconds of an all-reduce of ``size`` bytes: a reduce-scatter and an all-gather; with many ranks, the hops of a double
-        binary tree (NCCL 2.4).
+    def reduce(self, size: Floats, calls: Floats | float = 1.0) -> Floats:
+        """Seconds of all-reduces with ``size`` bytes in total, in ``calls`` collectives, each by the faster of a ring, which is a
+        reduce-scatter and an all-gather, and a double binary tree (NCCL 2.4).
+
+        Between nodes a tree forwards a message in pieces. With T the seconds of its bytes and L those of its hops, pieces of the
+        best size take (sqrt(T) + sqrt(L))^2 (two-tree algorithms: Sanders, Speck and Traff, Parallel Computing 35, 2009).
         """
-        hops = 2 * np.minimum(self.ranks - 1, 2 * np.log2(self.ranks))
-        seconds: Floats = 2 * (self.ranks - 1) / self.ranks * size / self.reduce_bytes_per_second + hops * self.hop_seconds
+        transfer = 2 * (self.ranks - 1) / self.ranks * size / calls / self.reduce_bytes_per_second
+        ring = 2 * (self.ranks - 1) * self.hop_seconds
+        tree = self.tree_seconds + self.network_seconds + 2 * np.sqrt(transfer * self.network_seconds)
+        seconds: Floats = calls * (transfer + np.minimum(ring, tree))
         return seconds
 
 
@@ -72,9 +82,16 @@ def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
     ranks_per_node = np.where(within_node, ranks, np.clip(cluster.gpus_per_node / stride, 1.0, ranks))
     rate = _intra_rate(ranks_per_node, intra)
     reduce_rate = rate * ((intra.reduce_bytes_per_second or intra.bytes_per_second) / intra.bytes_per_second)
+    tree = 2 * np.minimum(ranks_per_node - 1, 2 * np.log2(ranks_per_node)) * intra.latency_seconds
     if within_node.all():  # as on one node
-        hop = np.full_like(ranks, intra.latency_seconds)
-        return Group(ranks=ranks, bytes_per_second=rate, reduce_bytes_per_second=reduce_rate, hop_seconds=hop)
+        return Group(
+            ranks=ranks,
+            bytes_per_second=rate,
+            reduce_bytes_per_second=reduce_rate,
+            hop_seconds=np.full_like(ranks, intra.latency_seconds),
+            tree_seconds=tree,
+            network_seconds=np.zeros_like(ranks),
+        )
     nodes = ranks / ranks_per_node
     undegraded_share = (1 - inter.lost_per_doubling) ** np.log2(np.maximum(nodes / UNDEGRADED_NODES, 1.0))
     inter_rate = np.minimum(rate, inter.bytes_per_second * ranks_per_node * undegraded_share)
@@ -84,6 +101,8 @@ def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
         bytes_per_second=np.where(within_node, rate, inter_rate),
         reduce_bytes_per_second=np.where(within_node, reduce_rate, inter_rate),
         hop_seconds=np.where(within_node, intra.latency_seconds, hops),
+        tree_seconds=tree,
+        network_seconds=2 * np.log2(nodes) * inter.latency_seconds,
     )
 
 
@@ -226,10 +245,11 @@ def stage_collectives(
     """Collectives of a stage that are not of its layers."""
     v, fsdp = groups.v, groups.fsdp
     trained = per.trained if per.frozen else 1.0
+    gradients = stage.shard * trained
     return StageCollectives(
         gather=fsdp.gather(stage.ends / v.tp * per.gathered * _gathered_share(stack, per, v)),
         reduce=fsdp.gather(stage.ends / v.tp * trained * v.reduce_bytes),
-        replica=groups.replicas.reduce(stage.shard * trained * _replica_bytes(model, v)),
+        replica=groups.replicas.reduce(gradients * _replica_bytes(model, v), _replica_calls(model, stack, stage, per, gradients, v)),
         update=_muon_gather_seconds(model, workload, stack, stage, groups),
     )
 
@@ -259,6 +279,17 @@ def _replica_bytes(model: ModelShape, v: View) -> Floats:
     """
     low_rank = 2 * POWERSGD_RANK * 4.0 / model.hidden_size
     return np.where(v.half_hook, 2.0, np.where(v.low_rank_hook, low_rank, v.reduce_bytes))
+
+
+def _replica_calls(model: ModelShape, stack: Stack, stage: Stage, per: StateBytes, gradients: Floats, v: View) -> Floats:
+    """All-reduces between replicas in a step. FSDP2 has one for each layer. DDP has one for each bucket of gradients, which closes
+    when it is full, so that a larger matrix is one, too (torch/csrc/distributed/c10d/reducer.cpp:
+    ``compute_bucket_assignment_by_size``); embedding and head are two more. Other frameworks have one for all gradients.
+    """
+    parameter_bytes = per.gathered if stack.memory_traits.parameters == "copies" else per.stored
+    matrices = stage.layers * shared_matmuls(model) + 2.0
+    buckets = np.minimum(gradients * parameter_bytes / stack.bucket_bytes, matrices) if stack.bucket_bytes else 1.0
+    return np.maximum(np.where(v.fsdp_ranks > 1, stage.layers, buckets), 1.0)
 
 
 def _tensor_parallel_seconds(

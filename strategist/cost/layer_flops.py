@@ -45,9 +45,10 @@ BIAS_KERNELS = 10
 TorchDispatchMode), and an addition of each of its two gradients.
 """
 
-COLLECTIVE_KERNELS = 80
-"""Host time of a layer's tensor-parallel collectives, in kernel launches: ten collectives, each about eight launches in
-torch.distributed (assumed: 50 us per call).
+COLLECTIVE_KERNELS, FORWARD_COLLECTIVE_KERNELS = 80, 32
+"""Host time of a layer's tensor-parallel collectives, in kernel launches, and that of its forward pass, which recomputation
+repeats: ten collectives, four of them in the forward pass, each about eight launches in torch.distributed (assumed: 50 us per
+call).
 """
 
 ATTENTION_TILE = 128
@@ -162,7 +163,7 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         activations=activations,
         cast_bytes=cast,
         cast_backward_bytes=cast_backward,
-        kernels=_kernels(stack, recomputed["repeated_elementwise"], v),
+        kernels=_kernels(stack, recomputed["repeated_elementwise"], recomputed["repeated_sums"], v),
         routing_kernels=_routing_kernels(model, stack, v),
         awaited_kernels=_awaited_kernels(model, stack, v),
         expert_kernels=_expert_kernels(model, stack, v) if stack.experts == "streams" else np.zeros_like(v.tp),
@@ -207,7 +208,7 @@ def _cast_bytes(model: ModelShape, stack: Stack, weights: Floats, v: View) -> tu
     return each * (v.tokens * inputs + parameters), each * (v.tokens * (gradients + (0.0 if saved else inputs)) + parameters)
 
 
-def _kernels(stack: Stack, repeated_elementwise: Floats, v: View) -> Floats:
+def _kernels(stack: Stack, repeated_elementwise: Floats, repeated_sums: Floats, v: View) -> Floats:
     if stack.graphs != "none":
         return np.zeros_like(v.tp)
     eager, eager_back = (
@@ -215,7 +216,8 @@ def _kernels(stack: Stack, repeated_elementwise: Floats, v: View) -> Floats:
     )
     forward = np.where(v.compiled, COMPILED_FORWARD_KERNELS, eager) * (1 + repeated_elementwise)
     backward = np.where(v.compiled, COMPILED_BACKWARD_KERNELS, eager_back)
-    return forward + backward + np.where(v.tp > 1, COLLECTIVE_KERNELS, 0)
+    collectives = COLLECTIVE_KERNELS + FORWARD_COLLECTIVE_KERNELS * repeated_sums
+    return forward + backward + np.where(v.tp > 1, collectives, 0.0)
 
 
 def _awaited_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:

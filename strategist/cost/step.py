@@ -259,10 +259,10 @@ def _data_parallel_seconds(stage: StageInputs, common: _Shared, host: OffloadSec
     exposed_forward = _exposed_chunks_seconds(n, forward_links, room_forward, v.gathered_once, v)
     exposed_backward = n * np.maximum(backward_links - room_backward, 0.0) + np.minimum(backward_links, room_backward)
     exposed_backward = exposed_backward + np.where(deferred, 0.0, stage_links.reduce) + (1 - hides_reductions) * n * reduced
-    spare = np.maximum(room_backward - backward_links, 0.0) * hides_reductions  # of a layer's backward pass, hiding nothing yet
+    spare = np.maximum(room_backward - backward_links, 0.0)  # of a layer's backward pass, hiding nothing yet
     layer_reduce, replica = links.reduce, stage_links.replica
-    last_reduction = _exposed_chunks_seconds(n, layer_reduce, spare, deferred, v) + stage_links.reduce
-    spare = np.maximum(spare - np.where(deferred, layer_reduce, 0.0), 0.0)
+    last_reduction = _exposed_chunks_seconds(n, layer_reduce, spare * hides_reductions, deferred, v) + stage_links.reduce
+    spare = np.maximum(spare - np.where(deferred, layer_reduce * hides_reductions, 0.0), 0.0) * inputs.hides_replicas
     replicas = v.reductions * np.maximum(replica - n * spare, replica / np.maximum(n, 1.0))
     counts = v.gather_counts
     link_seconds = counts.forward * gather + counts.backward * gather_and_reduce

@@ -55,7 +55,8 @@ class StageInputs:
 class LayerInputs:
     """Inputs that all stages of a pipeline share, because their layers are equal.
 
-    hides_reductions: 1 if gradients are reduced during the backward pass.
+    hides_reductions, hides_replicas: 1 if gradients are reduced during the backward pass, between ranks that share states and
+        between replicas: buckets are reduced as soon as they are full.
     slows_computation: 1 if collectives take multiprocessors from computation.
     ports_free: 1 if tensor and expert collectives leave the ports between nodes to FSDP's.
     """
@@ -72,6 +73,7 @@ class LayerInputs:
     expert_kernels: Floats
     links: Collectives
     hides_reductions: Floats
+    hides_replicas: Number
     slows_computation: Number
     ports_free: Floats
     model_layers: Number
@@ -125,6 +127,7 @@ def layer_inputs(model: ModelShape, groups: Groups, workload: Workload, stack: S
             1.0,
             float(stack.hides_reductions),
         ),
+        hides_replicas=float(stack.hides_reductions or stack.bucket_bytes > 0),
         slows_computation=float(device.overlaps and stack.collectives == "nccl"),
         ports_free=(inside & (v.fsdp_ranks * v.tp > cluster.gpus_per_node)).astype(np.float64),
         model_layers=float(model.layers),

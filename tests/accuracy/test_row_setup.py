@@ -157,6 +157,21 @@ def test_attention_kernels_come_from_column_notes_or_framework():
     assert stack(flash_attention="flash", notes="transformer-impl=local").attention == "flash"
 
 
+def test_the_column_names_the_kernels_of_flash_attention():
+    nemo = {"source": "nvidia_nemo NeMo-Framework-Launcher"}
+    assert stack(**nemo).attention_kernels == "tuned"
+    assert stack(**nemo, flash_attention="te, FlashAttention-2 inferred").attention_kernels == "portable"
+    assert [stack(flash_attention=name).attention_kernels for name in ("fa1", "fa2", "cudnn", "fa3")] == [
+        "first", "portable", "tuned", "tuned",
+    ]  # fmt: skip
+    assert stack(flash_attention="cudnn shadow").attention_kernels == "portable"
+
+
+def test_packed_documents_are_read_from_the_notes():
+    assert workload(notes="fine-tuning on SQuAD packed to 4096 tokens; documents of 200 tokens inferred").document_tokens == 200
+    assert workload(notes="sequences packed to 4096 tokens").document_tokens == 0
+
+
 def test_selective_recomputation_of_core_attention_keeps_its_kernels():
     selective = {"source": "Megatron-LM (2021)", "ac_mode": "megatron_selective"}
     found = stack(**selective)

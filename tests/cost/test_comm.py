@@ -9,6 +9,7 @@ from cost.situations import DENSE, EXPERTS, INTER, INTRA, WORKLOAD, cluster, est
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
+from strategist.contract.model import ModelShape
 from strategist.contract.stack import NATIVE, Stack
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import view
@@ -18,6 +19,7 @@ from strategist.cost.layer_overlap import CONTENTION
 from strategist.cost.price import price
 from strategist.cost.step import rank_steps
 from strategist.expr.columns import row_of, table
+from strategist.profiles.cluster import resolve_cluster
 
 ROUND = replace(EXPERTS, layers=1)
 ACTIVATION = WORKLOAD.seq_len * ROUND.hidden_size * 2
@@ -116,6 +118,57 @@ def test_in_switch_reduction_speeds_up_all_reduce_only() -> None:
     eight, one, size = np.array([8.0]), np.array([1.0]), np.array([8e9])
     assert group(eight, one, on).reduce(size)[0] / group(eight, one, plain).reduce(size)[0] == pytest.approx(370 / 479, rel=0.01)
     assert group(eight, one, on).gather(size)[0] == group(eight, one, plain).gather(size)[0]
+
+
+@pytest.mark.parametrize(
+    ("cluster_name", "ranks", "size", "published_seconds"),
+    [
+        ("2x8xH100", 16, 64, 601.5e-6),
+        ("2x8xH100", 16, 128, 870.3e-6),
+        ("32x4xGH200", 128, 16, 1541e-6),
+        ("32x4xGH200", 128, 64, 3177e-6),
+        ("128x4xGH200", 512, 16, 2215e-6),
+        ("128x4xGH200", 512, 128, 5886e-6),
+    ],
+)
+def test_all_reduces_of_a_bucket_take_what_was_published(
+    cluster_name: str, ranks: int, size: int, published_seconds: float
+) -> None:
+    """MiB between nodes, of awslabs/awsome-distributed-ai (EFA) and boeschf/nccl-benchmark-on-alps-2025 (Slingshot)."""
+    on = resolve_cluster(cluster_name)
+    seconds = group(np.array([float(ranks)]), np.ones(1), on).reduce(np.array([size * 2.0**20]))[0]
+    assert seconds == pytest.approx(published_seconds, rel=0.25)
+
+
+def replica_seconds(stack: Stack, layout: Layout, model: ModelShape = DENSE, *, micro_batch: int = 1) -> float:
+    """Exposed data-parallel seconds of a step on 32 nodes of 8."""
+    candidate = Candidate(layout=layout, knobs=Knobs(micro_batch=micro_batch, no_sync=True))
+    workload = replace(WORKLOAD, global_batch=256 * micro_batch)
+    columns = table([row_of(candidate, candidate.accumulation(workload))])
+    return float(price(model, cluster(32), workload, columns, NEUTRAL, stack).time["dp_communication"][0])
+
+
+def test_replicas_pay_latency_for_each_bucket() -> None:
+    ddp, whole = NATIVE, replace(NATIVE, bucket_bytes=0.0)
+    replicas = Layout(dp_replicate=256)
+    assert replica_seconds(ddp, replicas) > 1.2 * replica_seconds(whole, replicas)
+    shards = Layout(dp_replicate=32, dp_shard=8)  # FSDP2 reduces layer by layer with any size of buckets
+    assert replica_seconds(ddp, shards) == replica_seconds(whole, shards)
+
+
+def test_a_matrix_that_exceeds_a_bucket_is_reduced_at_once() -> None:
+    tiny, smaller = (replace(NATIVE, bucket_bytes=size * 2.0**20) for size in (0.01, 0.001))
+    assert replica_seconds(tiny, Layout(dp_replicate=256)) == replica_seconds(smaller, Layout(dp_replicate=256))
+
+
+def test_buckets_are_reduced_beside_the_backward_pass() -> None:
+    """Also where reductions between ranks that share states come after it, as in nanotron."""
+    after, whole = (replace(NATIVE, hides_reductions=False, bucket_bytes=size) for size in (25 * 2.0**20, 0.0))
+    short, long = (replica_seconds(after, Layout(dp_replicate=256), micro_batch=size) for size in (1, 64))
+    assert long < 0.7 * short
+    assert replica_seconds(whole, Layout(dp_replicate=256), micro_batch=64) == pytest.approx(
+        replica_seconds(whole, Layout(dp_replicate=256))
+    )
 
 
 def test_a_group_in_a_mesh_uses_only_the_links_between_its_devices() -> None:

@@ -149,6 +149,18 @@ def test_cuda_graphs_reduce_kernel_launches() -> None:
     assert dense.routing_kernels == dense.awaited_kernels == dense.expert_kernels == 0
 
 
+def test_recomputation_launches_the_forward_pass_again_with_its_collectives() -> None:
+    """32 of 80 launches of a layer's tensor-parallel collectives are of its forward pass; torch leaves out a layer's last sum."""
+
+    def collectives(recompute: str, stack: Stack = NATIVE) -> float:
+        alone, split = (work(DENSE, Layout(tp=tp), stack, recompute=recompute).kernels[0] for tp in (1, 8))
+        return float(split - alone)
+
+    assert collectives("none") == 80
+    assert collectives("full") == 80 + 32 / 2
+    assert collectives("full", replace(NATIVE, recomputes="all")) == 80 + 32
+
+
 def test_separate_kernels_per_expert_add_awaited_launches() -> None:
     """Slices of one parameter are launched from Python, other kernels by one call of a library."""
     together, sliced, streams = (work(EXPERTS, stack=replace(NATIVE, experts=kind)) for kind in ("grouped", "sliced", "streams"))

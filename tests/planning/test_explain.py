@@ -24,7 +24,9 @@ from strategist.planning.explain import PlanExplainer, explain, why_not
 from strategist.report.explanation import explanation_report
 from strategist.units import show_bytes
 
-TINY = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16), backend="native")
+TINY = Request(
+    model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16), backend="native", fix={"pp": 1}
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
