@@ -18,7 +18,6 @@ from strategist.accuracy.text_columns import (
     NOT_A_BENCHMARK,
     PROCESS,
     RESERVED,
-    SUPERSEDED_TIME,
     UNRELIABLE,
     UNSUPPORTED_TECHNIQUES,
     last_number,
@@ -153,10 +152,8 @@ def _reserved(row: Row) -> bool:
 def _seconds(row: Row, model: ModelShape, workload: Workload, cluster: Cluster, batch: Batch, stack: Stack) -> float | None:
     """Step seconds as published, otherwise from tokens/s, otherwise from MFU or FLOP/s.
 
-    A published step time is not used if the batch was inferred; a published throughput is. None if the source superseded it.
+    A published step time is not used if the batch was inferred; a published throughput is.
     """
-    if SUPERSEDED_TIME.search(row.notes):
-        return None
     if row.step_time_s and batch.stated:
         return row.step_time_s
     if row.step_time_s and not row.seq_len:

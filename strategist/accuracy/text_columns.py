@@ -297,9 +297,6 @@ UNSUPPORTED_TECHNIQUES = _pattern(
 NOT_A_BENCHMARK = _pattern(r"not a (tuned )?benchmark")
 """Times that the source itself does not call representative, such as those of continuous integration."""
 
-SUPERSEDED_TIME = _pattern(r"superseded time")
-"""The source measured the step again, and found another time by far; what it says of memory holds."""
-
 UNRELIABLE = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|LOW TRUST|inconsistent|not comparable|known performance regression")
 ANALYTIC = _pattern(r"numbers look analytic|computed breakdown|is analytic")
 """The values were computed, not measured."""

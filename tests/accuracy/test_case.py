@@ -56,12 +56,6 @@ def test_a_guessed_batch_keeps_throughput_but_drops_the_step_time():
     assert case_of(made(**guessed, step_time_s=None, tokens_per_s_per_gpu=1000.0)).step_seconds is not None
 
 
-def test_a_superseded_time_is_left_out_and_memory_stays():
-    case = case_of(made(peak_mem_gib=40.0, notes="superseded time: a later run took a fifth of it"))
-    assert case.step_seconds is None
-    assert case.peak_memory_bytes == 40 * GIB
-
-
 @pytest.mark.parametrize(
     ("cells", "reserved"),
     [
