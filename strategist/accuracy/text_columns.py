@@ -283,7 +283,7 @@ ACTIVATION_OFFLOAD = _pattern(r"(?<!without )\b(gradient-checkpoint|activation) 
 
 UNSUPPORTED_TECHNIQUES = _pattern(
     r"nn\.dataparallel|not an llm|unet|micro-benchmark|(?<!wrap )per-layer (forward|time)|forward time of one|layertime"
-    r"|activation[ _]offload|fine_grained_offloading|offload-opt-m\b(?!,offload-opt-v| --offload-opt-v)"
+    r"|activation[ _]offload|fine_grained_offloading|(?<!offload-opt-v,)offload-opt-m\b(?!,offload-opt-v| --offload-opt-v)"
 )
 """Techniques that a plan cannot express, among them llm.q's with only the first of AdamW's moments in host memory; searched outside
 of parentheses.

@@ -128,6 +128,11 @@ def test_incomparable_rows_are_skipped_with_a_reason(cells, reason):
     assert skipped.value.reason is reason
 
 
+def test_both_moments_in_host_memory_are_an_offloaded_optimizer():
+    for notes in ("offload: offload-opt-v,offload-opt-m; other", "flags: --offload-opt-m --offload-opt-v"):
+        assert case_of(made(notes=notes)).candidate.knobs.offload == "optimizer"
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.csv")), ids=lambda path: path.stem)
 def test_at_least_90_percent_of_fully_stated_rows_of_each_source_are_used(path):
