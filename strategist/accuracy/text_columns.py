@@ -290,9 +290,11 @@ ACTIVATION_OFFLOAD = _pattern(r"(?<!without )\b(gradient-checkpoint|activation) 
 
 UNSUPPORTED_TECHNIQUES = _pattern(
     r"nn\.dataparallel|not an llm|unet|micro-benchmark|(?<!wrap )per-layer (forward|time)|forward time of one|layertime"
-    r"|activation[ _]offload|fine_grained_offloading"
+    r"|activation[ _]offload|fine_grained_offloading|(?<!offload-opt-v,)offload-opt-m\b(?!,offload-opt-v| --offload-opt-v)"
 )
-"""Techniques that a plan cannot express; searched outside of parentheses."""
+"""Techniques that a plan cannot express, among them llm.q's with only the first of AdamW's moments in host memory; searched outside
+of parentheses.
+"""
 
 NOT_A_BENCHMARK = _pattern(r"not a (tuned )?benchmark")
 """Times that the source itself does not call representative, such as those of continuous integration."""

@@ -64,6 +64,7 @@ class Stack:
         rank around to the first, as in torch's ring attention, or the compute type (``computed``).
     offloaded_update: offloaded optimizer states are updated by the ``host``, or by the ``device``, to which they are copied and
         back.
+    contended_update: time of the host's update where several ranks of a node share its cores, over that with cores bound to ranks.
     experts: experts of a layer run together (``grouped``), in separate kernels on several ``streams``, or one by one, as slices of
         one parameter (``sliced``).
     adapters: linears with low-rank adapters: ``all`` of attention and of dense feed-forwards, those of ``attention`` only, its one
@@ -106,6 +107,7 @@ class Stack:
     collectives: str = "nccl"
     ring_gradients: str = "fp32"
     offloaded_update: str = "host"
+    contended_update: float = 1.0
     experts: str = "grouped"
     adapters: str = "all"
     casts_adapters: bool = False

@@ -26,7 +26,7 @@ class OffloadBytes:
     forward, backward: of each micro-batch.
     per_step: of each step.
     around_update: of each step, before and after the update.
-    updated: bytes that a node's hosts process in the update, as their update rate counts.
+    updated: bytes that a node's hosts process in the update, as their update rate counts, times what ranks lose by sharing cores.
     """
 
     forward: Floats
@@ -66,7 +66,8 @@ def offload_bytes(
     streamed_bytes = v.rounds * stage * (2 * per.gathered + trained * per.gradient)
     offloaded, on_device = v.offload_all | v.offload_optimizer | v.streamed, stack.offloaded_update == "device"
     preparation_bytes = _update_preparation_bytes(per, workload, stack, v)
-    update_bytes = trained * (4.0 + per.gradient + per.optimizer + COUNTED_SHARE * preparation_bytes)
+    contention = stack.contended_update if gpus_per_node > 1 else 1.0
+    update_bytes = contention * trained * (4.0 + per.gradient + per.optimizer + COUNTED_SHARE * preparation_bytes)
     around_update = np.where(v.offload_optimizer, shard * trained * (per.gradient + 4.0), 0.0)
     if on_device:
         around_update = np.where(offloaded, shard * trained * (min(per.stored, 4.0) + per.optimizer), 0.0)

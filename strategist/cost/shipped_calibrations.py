@@ -72,6 +72,13 @@ def factors(measured: Calibration | None, cluster: Cluster, stack: Stack | None 
     return calibration if cluster.device.kind == "cuda" else replace(NEUTRAL, memory_spread=calibration.memory_spread)
 
 
+def unseen_devices(cluster: Cluster) -> tuple[str, ...]:
+    """Names of a cluster's GPUs of which no shipped fit has seen a published step."""
+    seen = {name for item in shipped().fits for name in item.devices}
+    devices = [group.device for group in cluster.groups] or [cluster.device]
+    return tuple(sorted({device.name for device in devices if device.kind == "cuda"} - seen))
+
+
 @cache
 def _shipped_calibration(stack: Stack) -> Calibration:
     """One cached object per stack, so that its digest is computed once."""

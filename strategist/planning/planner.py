@@ -26,7 +26,7 @@ from strategist.contract.stack import NATIVE, Stack, native_stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.heterogeneous_nodes import price_heterogeneous
-from strategist.cost.shipped_calibrations import factors
+from strategist.cost.shipped_calibrations import factors, unseen_devices
 from strategist.cost.simulated_steps import MAX_PASSES, Simulated, simulated, streamed_round, with_simulated
 from strategist.cost.training_time import training
 from strategist.errors import InputError
@@ -61,7 +61,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
         request=situation.request,
         model=situation.model,
         cluster=situation.cluster,
-        notes=situation.notes,
+        notes=(*_untested_price_notes(situation, calibration), *situation.notes),
         verdict=" ".join(
             (verdict(situation, ranking, plans, alternatives, deck, blocking) + devices, *node_differences(situation.cluster))
         ),
@@ -77,6 +77,13 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
         changes_convergence=convergence_changes(plans[0], request) if plans else (),
         trainings=tuple(training(plan, request.tokens) for plan in plans) if request.tokens else (),
     )
+
+
+def _untested_price_notes(situation: Situation, calibration: Calibration | None) -> tuple[str, ...]:
+    """A note on GPUs of which no published run has tested the price; none if there are none, or if trials calibrate the price."""
+    names = () if calibration else unseen_devices(situation.cluster)
+    price = "has tested the price: it rests on the device's profile, its interval on other devices"
+    return (f"no published run on {' and '.join(names)} {price}",) if names else ()
 
 
 def by_backend(

@@ -114,6 +114,7 @@ def test_rows_of_a_sweep_share_everything_but_layout_and_knobs():
         ({"notes": "STALE? model_config.yaml changed"}, SkipReason.FLAGGED),
         ({"notes": "technique row '+ Activation Offloading'"}, SkipReason.OTHER_TECHNIQUE),
         ({"notes": "nn.DataParallel; total run time"}, SkipReason.OTHER_TECHNIQUE),
+        ({"notes": "offload: offload-opt-m; other flags: --lmhead-chunks=4"}, SkipReason.OTHER_TECHNIQUE),  # one of two moments
         ({"precision": "nvfp4"}, SkipReason.OTHER_ARITHMETIC),
         ({"precision": "int8"}, SkipReason.OTHER_ARITHMETIC),
         ({"notes": "LoRA; quantization int8 (bnb)"}, SkipReason.OTHER_ARITHMETIC),
@@ -125,6 +126,11 @@ def test_incomparable_rows_are_skipped_with_a_reason(cells, reason):
     with pytest.raises(Skipped) as skipped:
         case_of(made(**cells))
     assert skipped.value.reason is reason
+
+
+def test_both_moments_in_host_memory_are_an_offloaded_optimizer():
+    for notes in ("offload: offload-opt-v,offload-opt-m; other", "flags: --offload-opt-m --offload-opt-v"):
+        assert case_of(made(notes=notes)).candidate.knobs.offload == "optimizer"
 
 
 @pytest.mark.full

@@ -54,6 +54,17 @@ def test_async_optimizer_step_hides_update_and_bubble() -> None:
     assert at_once.step_seconds - later.step_seconds == pytest.approx(at_once.time.bubble + at_once.time.offload)
 
 
+def test_ranks_that_share_a_nodes_cores_update_more_slowly() -> None:
+    contended = replace(NATIVE, contended_update=1.9)
+    bound, shared = (priced(Layout(pp=8), stack, **STREAMED) for stack in (NATIVE, contended))
+    assert shared.time.offload == pytest.approx(1.9 * bound.time.offload)
+    candidate = Candidate(layout=Layout(), knobs=Knobs(recompute="full", offload="all"))
+    columns = table([row_of(candidate, candidate.accumulation(WORKLOAD))])
+    one = resolve_cluster("1xRTX4090")
+    alone, unchanged = (price(MODEL, one, WORKLOAD, columns, stack=stack).step_seconds for stack in (contended, NATIVE))
+    assert alone == unchanged  # a single rank has all cores
+
+
 def test_streamed_stages_share_the_heads_compute_evenly() -> None:
     """A pipeline's last rank computes the whole head; with streamed stages each device computes an eighth."""
     streamed = priced(Layout(pp=8), **STREAMED)

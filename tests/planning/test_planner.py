@@ -41,6 +41,13 @@ def big(deck: Deck) -> Answer:
     return answer(BIG, deck=deck)
 
 
+def test_a_device_without_published_runs_is_named_unless_trials_priced_the_answer(deck: Deck, big: Answer) -> None:
+    request = replace(SMALL, gpus="8xMI250X", fix={"pp": 1, "cp": 1, "compile": True, "recompute": "full"})
+    assert "no published run on MI250X has tested the price" in answer(request, deck=deck, top=1).notes[0]
+    assert not any("published run" in note for note in answer(request, deck=deck, calibration=Calibration(), top=1).notes)
+    assert not any("published run" in note for note in big.notes)
+
+
 def test_the_verdict_on_32b_states_correct_numbers(big: Answer) -> None:
     assert "does not fit the devices" in big.verdict
     assert "488.2 GiB" in big.verdict
