@@ -249,7 +249,9 @@ def stage_collectives(
     return StageCollectives(
         gather=fsdp.gather(stage.ends / v.tp * per.gathered * _gathered_share(stack, per, v)),
         reduce=fsdp.gather(stage.ends / v.tp * trained * v.reduce_bytes),
-        replica=groups.replicas.reduce(gradients * _replica_bytes(model, v), _replica_calls(model, stack, stage, per, gradients, v)),
+        replica=groups.replicas.reduce(
+            gradients * _replica_bytes(model, v), _replica_calls(model, stack, stage, per, gradients, v)
+        ),
         update=_muon_gather_seconds(model, workload, stack, stage, groups),
     )
 
