@@ -219,4 +219,9 @@ def share(name: str) -> Callable[[str], float]:
 
 
 def _nearest_hint(name: str, known: list[str]) -> str:
-    return did_you_mean(name, known, count=2, cutoff=0.75) or did_you_mean(name, known)
+    """Similar options or commands; the dashes, which all options share, make none similar."""
+    return did_you_mean(name, known, count=2, cutoff=0.75, key=_bare) or did_you_mean(name, known, key=_bare)
+
+
+def _bare(name: str) -> str:
+    return name.lstrip("-").lower()
