@@ -220,8 +220,8 @@ def share(name: str) -> Callable[[str], float]:
 
 def _nearest_hint(name: str, known: list[str]) -> str:
     """Similar options or commands; the dashes, which all options share, make none similar."""
-    alike = [other for other in known if other.startswith("-") == name.startswith("-")]
-    return did_you_mean(name, alike, count=2, cutoff=0.75, key=_bare) or did_you_mean(name, alike, key=_bare)
+    same_form = [other for other in known if other.startswith("-") == name.startswith("-")]
+    return did_you_mean(name, same_form, count=2, cutoff=0.75, key=_bare) or did_you_mean(name, same_form, key=_bare)
 
 
 def _bare(name: str) -> str:

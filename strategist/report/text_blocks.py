@@ -68,7 +68,7 @@ class Bar(Text):
 class ListTable(Table):
     """A table without rules that becomes a list, one item per row, if the terminal is too narrow for its columns.
 
-    omissible: titles of columns that a narrow terminal leaves out, with a line that says so, if they are 1 in each row.
+    omissible: titles of columns that are left out of a narrow terminal, and named below it, if they are 1 in each row.
     """
 
     omissible: tuple[str, ...] = ()

@@ -76,7 +76,7 @@ def test_reductions_in_fp16_which_no_setting_has_break_no_card(tmp_path: Path) -
     assert "FMT-006" not in codes(found)
 
 
-def test_a_card_that_forbids_a_whole_plan_says_so() -> None:
+def test_a_card_that_forbids_a_whole_plan_names_the_plan() -> None:
     config = {"train_micro_batch_size_per_gpu": 64, "zero_optimization": {"stage": 3}, "activation_checkpointing": {}}
     found = review(config, "8b", "8x24GB")
     assert any("rules out this plan: The logits of one micro-batch" in item.message for item in found.findings)
