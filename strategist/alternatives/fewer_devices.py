@@ -44,6 +44,7 @@ def unused_devices_note(situation: Situation, used: Situation, gain: float, spee
     if used.cluster.devices == situation.cluster.devices:
         return f" No part of the cluster was found to save more than {margin:.0%} of a token's {objective}."
     saving = f"a token {SAVING_OBJECTIVES[objective]} {1 - 1 / gain:.0%} less {'' if objective == 'cost' else objective + ' '}there"
-    counts = f"Of {situation.cluster.devices} devices asked for, {used.cluster.devices} are used"
+    devices = used.cluster.devices
+    counts = f"{devices} of {situation.cluster.devices} devices {'is' if devices == 1 else 'are'} used"
     all_devices = f"would be {speed:.3g} times as fast" if speed > 1 else "would not be faster"
-    return f" {counts}: {saving} than on all of them, which {all_devices}."
+    return f" {counts}: {saving} than on all, which {all_devices}."

@@ -17,8 +17,8 @@ from strategist.files import yaml_file
 from strategist.frozen import frozen
 
 REQUEST = (
-    "model", "gpus", "seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision", "host_memory", "fix",
-    "objective", "confidence", "allow", "node_failures", "price", "backend",
+    "model", "gpus", "seq_len", "global_batch", "document_tokens", "train", "lora_rank", "optimizer", "precision", "host_memory",
+    "fix", "objective", "confidence", "allow", "node_failures", "price", "backend",
 )  # fmt: skip
 """Options of the planning commands; ignored if a request file is named, because it is complete."""
 INPUTS = ("weights", "data", "tokenizer")

@@ -219,4 +219,10 @@ def share(name: str) -> Callable[[str], float]:
 
 
 def _nearest_hint(name: str, known: list[str]) -> str:
-    return did_you_mean(name, known, count=2, cutoff=0.75) or did_you_mean(name, known)
+    """Similar options or commands; the dashes, which all options share, make none similar."""
+    same_form = [other for other in known if other.startswith("-") == name.startswith("-")]
+    return did_you_mean(name, same_form, count=2, cutoff=0.75, key=_bare) or did_you_mean(name, same_form, key=_bare)
+
+
+def _bare(name: str) -> str:
+    return name.lstrip("-").lower()

@@ -16,7 +16,7 @@ from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Wo
 from strategist.errors import InputError
 from strategist.units import SECONDS, parse_memory_bytes, parse_quantity
 
-WORKLOAD = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision")
+WORKLOAD = ("seq_len", "global_batch", "document_tokens", "train", "lora_rank", "optimizer", "precision")
 """Options that are fields of the workload."""
 
 
@@ -61,6 +61,9 @@ def add_situation(group: "argparse._ArgumentGroup") -> None:
         help="mean length of packed documents, to which attention is limited (default: a sequence is one document)",
     )  # fmt: skip
     group.add_argument("--train", metavar="MODE", help=_choices(TRAIN_MODES, defaults.train))
+    group.add_argument(
+        "--lora-rank", type=whole("--lora-rank"), metavar="N", help=f"rank of adapters (default {defaults.lora_rank})"
+    )
     group.add_argument("--optimizer", metavar="NAME", help=_choices(OPTIMIZERS, defaults.optimizer))
     group.add_argument("--precision", metavar="TYPE", help=_choices(PRECISIONS, defaults.precision))
     group.add_argument("--host-memory", metavar="SIZE", help="host memory of a node, e.g. 512GiB")

@@ -93,6 +93,11 @@ class TimeParts:
         return self.tp_communication + self.cp_communication + self.ep_communication + self.dp_communication + self.pp_communication
 
 
+def shown_probability(probability: float) -> float:
+    """A probability for display, between 1 % and 99 %, because no prediction is certain."""
+    return min(max(probability, 0.01), 0.99)
+
+
 @frozen
 class Estimate:
     """Predicted memory, time and throughput of one candidate.
@@ -145,8 +150,8 @@ class Estimate:
 
     @property
     def shown_confidence(self) -> float:
-        """``fit_confidence`` for display, between 1 % and 99 %, because no prediction is certain."""
-        return min(max(self.fit_confidence, 0.01), 0.99)
+        """``fit_confidence`` for display."""
+        return shown_probability(self.fit_confidence)
 
     @property
     def fits(self) -> bool:

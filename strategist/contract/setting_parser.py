@@ -1,14 +1,17 @@
 """Parser of settings as users write them, such as ``tp=2``, and of the names that ``allow`` accepts."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.request import CONVERGENCE
 from strategist.contract.settings import PARTS, SETTING_CHOICES, SETTING_NAMES, least
+from strategist.contract.workload import Workload
 from strategist.errors import InputError, did_you_mean, not_among
 
 MAX_DIGITS = 9
+WORKLOAD_FIELDS = tuple(field.name for field in fields(Workload))
 
 OTHER_NAMES = {
     "dp": "dp_shard", "fsdp": "dp_shard", "ddp": "dp_replicate", "sp": "sequence_parallel", "mbs": "micro_batch", "ac": "recompute",
@@ -41,6 +44,8 @@ def setting_name(name: str, shown: str) -> str:
     if key not in SETTING_NAMES:
         other = OTHER_NAMES.get(key.lower())
         hint = did_you_mean(other or key, SETTING_NAMES, count=1 if other else 2)
+        if key in WORKLOAD_FIELDS:
+            hint = f"it is an option of strategist plan, --{key.replace('_', '-')}"
         raise InputError(shown, f"{key!r} is not a setting", hint or f"known are {', '.join(SETTING_NAMES)}")
     return key
 

@@ -62,7 +62,7 @@ def read(entries: Entries) -> ParsedConfig:
     unstated += (name for name in (*found.unstated, "micro_batch") if name not in settings or name == "recompute")
     return replace(
         found, settings=settings, workload={"precision": precision, **found.workload}, unstated=tuple(dict.fromkeys(unstated)),
-        devices=devices if devices and devices > 0 else None, nearest=("reduce_dtype",) if precision == "fp16" else (),
+        devices=devices if devices and devices > 0 else None,
         findings=(*found.findings, *_findings(entries)),
     )  # fmt: skip
 

@@ -106,7 +106,6 @@ def read(entries: Entries) -> ParsedConfig:
     return ParsedConfig(
         settings=settings, workload=workload, accumulation=_accumulation(entries), spare="dp_shard" if stage else "dp_replicate",
         entry_names=SETTING_ENTRIES, unstated=(*unstated, "recompute", "train"),
-        nearest=("reduce_dtype",) if workload.get("precision") == "fp16" else (),
         stack=_overlap(entries, stage),
         findings=tuple(_findings(entries, stage, str(settings["reduce_dtype"]), accumulation_dtype)),
     )  # fmt: skip

@@ -19,9 +19,10 @@ from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import Format
 from strategist.formats.hf_trainer_export import SYNC, write
 from strategist.formats.launcher import PREFIX, LauncherConfig, launcher_config, sharded_by_launcher, with_launcher_entries
+from strategist.formats.memory_effects import IMAGE_ENCODER
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.referenced_files import find_file
-from strategist.formats.script_arguments import SEQUENCE, TrainingMode, training_findings, training_mode
+from strategist.formats.script_arguments import SEQUENCE, WEIGHT_TYPES, TrainingMode, training_findings, training_mode
 from strategist.formats.source import Source, load
 
 OPTIMIZERS = {
@@ -73,14 +74,17 @@ def read(entries: Entries) -> ParsedConfig:
     precision = "bf16" if entries.flag("bf16") else "fp16" if entries.flag("fp16") else ""
     launcher = launcher_config(entries, precision)
     training = training_mode(entries)
-    workload, unstated = _workload(entries, precision, launcher.config, training)
+    computed = precision or str(launcher.config.workload.get("precision", "fp32"))
+    keeps_fp32 = _keeps_fp32(entries, launcher, computed)
+    workload, unstated = _workload(entries, _with_weights(entries, computed, training, keeps_fp32), training)
     settings = _settings(entries)
     if part := deepspeed_of(entries, "deepspeed", str(workload["precision"])):
         found = replace(part, settings={**part.settings, "recompute": _recompute(entries)})
     elif entries.enabled("fsdp") and not launcher.shards_first:
         found = _fsdp(entries, str(workload["precision"]))
     else:
-        unsharded: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": "fp32", "recompute": _recompute(entries)}
+        reduced = "bf16" if workload["precision"] == "bf16-true" else "fp32"
+        unsharded: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": reduced, "recompute": _recompute(entries)}
         found = sharded_by_launcher(ParsedConfig(settings=unsharded, spare="dp_replicate"), launcher, entries)
     sync = entries.flag(SYNC)
     if "no_sync" not in found.settings:
@@ -94,9 +98,37 @@ def read(entries: Entries) -> ParsedConfig:
             **SETTING_ENTRIES, "train": training.entry, "seq_len": entries.present_name(*SEQUENCE),
             **_launcher_entries(launcher, precision), **found.entry_names,
         },
-        nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (),
-        findings=(*found.findings, *_findings(entries, launcher), *training_findings(entries, training)),
+        findings=(
+            *found.findings, *_findings(entries, launcher), *training_findings(entries, training),
+            *(() if keeps_fp32 else _weight_findings(entries, training)),
+        ),
     )  # fmt: skip
+
+
+def _keeps_fp32(entries: Entries, launcher: LauncherConfig, computed: str) -> bool:
+    """Whether fp32 copies are kept of weights that are loaded in 16 bits: by DeepSpeed, by FSDP in mixed precision, never by DDP.
+
+    accelerate 1.15.0 (accelerator.py ``prepare_model``, utils/fsdp_utils.py ``fsdp2_prepare_model``).
+    """
+    if entries.enabled("deepspeed") or launcher.kind == "DEEPSPEED":
+        return True
+    return computed != "fp32" and (entries.enabled("fsdp") or launcher.kind == "FSDP")
+
+
+def _with_weights(entries: Entries, computed: str, training: TrainingMode, keeps_fp32: bool) -> str:
+    """The precision, by the type of computing and that in which the script loads the weights."""
+    stated = str(entries.get(*WEIGHT_TYPES) or "").removeprefix("torch.")
+    if keeps_fp32 or computed == "fp16" or stated not in ("bfloat16", "bf16"):
+        return computed
+    return "bf16" if training.kind in ("lora", "qlora") else "bf16-true"
+
+
+def _weight_findings(entries: Entries, training: TrainingMode) -> Iterator[Diagnostic]:
+    """A finding on fully trained weights that are loaded in the type in which they are stored."""
+    entry = entries.source.entries.get(name := entries.present_name(*WEIGHT_TYPES))
+    if entry and entry.value == "auto" and training.kind not in ("lora", "qlora"):
+        text = f"{name} auto: weights that are stored in 16 bits are trained in 16 bits; fp32 is priced"
+        yield finding("FMT-002", text, "write bfloat16 or float32", entries.source, name)
 
 
 def _launcher_entries(launcher: LauncherConfig, precision: str) -> dict[str, str]:
@@ -143,11 +175,8 @@ def _optimizer(entries: Entries) -> tuple[str, str]:
     return OPTIMIZERS.get(name, ("adamw", "foreach"))
 
 
-def _workload(
-    entries: Entries, precision: str, launcher: ParsedConfig, training: TrainingMode
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Precision (the launcher's if the trainer states none), optimizer, what is trained; and the fields that the script decides."""
-    precision = precision or str(launcher.workload.get("precision", "fp32"))
+def _workload(entries: Entries, precision: str, training: TrainingMode) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Precision, optimizer, what is trained; and the fields that the script decides."""
     found: dict[str, Any] = {"precision": precision, "optimizer": _optimizer(entries)[0]}
     unstated: tuple[str, ...] = ("precision",) if precision == "fp32" else ()
     if length := entries.integer(*SEQUENCE):
@@ -264,7 +293,13 @@ def _findings(entries: Entries, launcher: LauncherConfig) -> Iterator[Diagnostic
     for name, effect in UNPRICED_ENTRIES.items():
         if entries.enabled(name):
             yield unsupported_entry(source, name, effect)
+    if encoder := next((name for name in IMAGE_ENCODERS if entries.enabled(name)), ""):
+        text = f"{encoder}: the image encoder is not priced: its weights and images take memory and time as well"
+        yield finding("FMT-009", text, "leave room for it, and measure it", source, encoder, about=IMAGE_ENCODER)
 
+
+IMAGE_ENCODERS = ("vision_tower", "mm_vision_tower", "vision_path", "vision_model_name_or_path", "image_tower")
+"""Arguments of scripts that name an encoder of images (LLaVA, LLaVA-NeXT, InternVL)."""
 
 UNPRICED_ENTRIES = {
     "beta": "the loss compares answers; a reference model may take memory as well",

@@ -89,7 +89,7 @@ def read(entries: Entries) -> ParsedConfig:
         found, settings={**settings, **found.settings}, workload={"precision": precision},
         accumulation=entries.integer("Trainer.accumulate_grad_batches") or 1, devices=devices * nodes if devices else None,
         unstated=("optimizer", "train", *(() if micro else ("micro_batch",))), entry_names={**SETTING_ENTRIES, **found.entry_names},
-        nearest=("reduce_dtype",) if precision == "fp16" else (), findings=(*found.findings, *_findings(entries)),
+        findings=(*found.findings, *_findings(entries)),
     )  # fmt: skip
 
 

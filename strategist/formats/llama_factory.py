@@ -61,6 +61,7 @@ UNPRICED_ENTRIES = {
     "use_hyper_parallel": "HyperParallel chooses the sharding",
     "use_kt": "experts are computed on the host",
     "use_llama_pro": "only added layers are trained",
+    "use_mca": "Megatron-Core trains, with its own degrees and shards",
     "use_muon": "",
     "use_unsloth": "its kernels take less time and memory",
 }

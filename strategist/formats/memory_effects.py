@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.plan import Plan
-from strategist.formats.script_arguments import HINTS, MODES, RANKS, SEQUENCE, SWITCHES
+from strategist.formats.script_arguments import HINTS, MODES, RANKS, SEQUENCE, SWITCHES, WEIGHT_TYPES
 from strategist.frozen import frozen
 from strategist.units import show_bytes
 
@@ -61,6 +61,9 @@ LESS_TRAINING = Effect(removes={**dict.fromkeys((*STATES, *TEMPORARY), 1.0), "pa
 OTHER_VOCABULARY = Effect(repeats={"logits": 4.0})
 """Effect of a vocabulary that is assumed as GPT-2's 50 thousand: published models have up to five times as many."""
 
+STORED_TYPE = Effect(removes=dict.fromkeys(("parameters", *STATES, "communication"), 0.5))
+"""Effect of weights that may be trained in 16 bits and are priced in 32."""
+
 FULLY_TRAINED_MODULES = Effect(repeats={"parameters": 8.0})
 """Effect of modules that are fully trained beside adapters: 16 bytes a parameter instead of 2 (arXiv 1910.02054, section 3.1)."""
 
@@ -105,13 +108,16 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
     (QUANTIZED_BASE, " ".join((*MODES, *SWITCHES, *RANKS))),
     (FULLY_TRAINED_MODULES, "additional_target lora_modules_to_save"),
     (OTHER_TRAINING, "finetuning_type unfrozen_parameters use_llama_pro use_badam"),
-    (RUNTIME_VALUE, "use_kt use_hyper_parallel expert_parallel_size use_cpu"),
+    (RUNTIME_VALUE, "use_kt use_mca use_hyper_parallel expert_parallel_size use_cpu"),
 )  # fmt: skip
 LAUNCH_FILE = "accelerate launch --config_file"
 """Config file of a trainer's launcher, which can shard what the trainer's own file does not."""
 
 IMAGE_ENCODER = "image encoder"
 """Part of a model that no shape describes: its weights and activations come on top of the text part's."""
+
+REFERENCE_MODEL = "reference model"
+"""A second, frozen model, whose answers a loss compares with those of the trained one."""
 
 QUANTIZED_WEIGHTS = "stored weights"
 """Weights that are quantized on disk in a type without a price: loaded as they are, they are smaller than priced."""
@@ -120,9 +126,10 @@ COMPUTE_TYPE = "compute type"
 """Type of matmuls that a device lacks: the one that is priced in its place has as many bits."""
 
 EFFECTS = {name: effect for effect, names in _GROUPS for name in names.split()}
-EFFECTS |= dict.fromkeys(HINTS, LESS_TRAINING)
+EFFECTS |= dict.fromkeys(HINTS, LESS_TRAINING) | dict.fromkeys(WEIGHT_TYPES, STORED_TYPE)
 EFFECTS[LAUNCH_FILE] = _effect(removes=("parameters", *STATES))
 EFFECTS[IMAGE_ENCODER] = _effect(open=True)
+EFFECTS[REFERENCE_MODEL] = EFFECTS["rl"]
 EFFECTS[QUANTIZED_WEIGHTS] = QUANTIZED_BASE
 EFFECTS[COMPUTE_TYPE] = NO_EFFECT
 """Effects of entries, by name or pattern. Any other entry is UNKNOWN, or OPEN if its value is unresolved."""

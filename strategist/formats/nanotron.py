@@ -124,12 +124,13 @@ def _model(entries: Entries, tp: int) -> ModelShape | None:
 
 
 def _experts(entries: Entries) -> MoEShape | None:
-    experts = entries.integer(f"{MODEL}.moe_config.num_experts")
+    experts = entries.integer(f"{MODEL}.moe_config.num_experts", f"{MODEL}.moe_num_experts")
     if not experts:
         return None
     width = entries.integer(f"{MODEL}.moe_config.moe_intermediate_size", f"{MODEL}.intermediate_size") or 11_008
+    chosen = entries.integer(f"{MODEL}.moe_config.top_k", f"{MODEL}.num_experts_per_tok") or 1
     return MoEShape(
-        experts=experts, experts_per_token=entries.integer(f"{MODEL}.moe_config.top_k") or 1, expert_ffn_size=width,
+        experts=experts, experts_per_token=chosen, expert_ffn_size=width,
         shared_experts=int(bool(entries.flag(f"{MODEL}.moe_config.enable_shared_expert"))),
     )  # fmt: skip
 

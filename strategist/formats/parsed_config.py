@@ -30,7 +30,6 @@ class ParsedConfig:
     unstated: settings and workload fields that the program decides elsewhere. Unless they are given, a price assumes the value in
         ``settings`` or ``workload``, if there is one.
     unresolved: names of entries whose values are known only at run time.
-    nearest: settings that cannot express the file's value and hold the nearest one; no card is checked on them.
     """
 
     settings: Mapping[str, KnobValue] = field(default_factory=dict)
@@ -46,5 +45,4 @@ class ParsedConfig:
     entry_names: Mapping[str, str] = field(default_factory=dict)
     unstated: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
-    nearest: tuple[str, ...] = ()
     findings: tuple[Diagnostic, ...] = ()

@@ -20,6 +20,9 @@ MODES, RANKS = ("finetuning_type", "train_mode", "train_type", "tuner_type", "sf
 SWITCHES = ("use_peft", "use_lora", "lora_enable", "use_peft_lora", "low_rank_training")
 FOUR_BITS = ("load_in_4bit", "use_4bit_quantization", "q_lora", "use_qlora")
 BITS = ("bits", "quantization_bit", "load_in_kbits", "load_in_bits")
+WEIGHT_TYPES = ("torch_dtype", "dtype", "model_dtype")
+"""Arguments for the type in which weights are loaded: TRL's, those of transformers' examples, and others'."""
+
 WHOLE = ("lora_modules_to_save", "modules_to_save")
 KINDS = {name: name for name in ("full", "lora", "qlora")}
 TRL = ("use_peft", "lora_r", "load_in_4bit")

@@ -58,7 +58,6 @@ class Setup:
     entry_names: Mapping[str, str]
     findings: tuple[Diagnostic, ...]
     assumed: tuple[str, ...] = ()
-    nearest: tuple[str, ...] = ()
     stage_layers: tuple[int, ...] = ()
     stack: Mapping[str, float | str | Loss | MemoryTraits] = field(default_factory=dict)
 
@@ -98,7 +97,9 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
         given_entries.add(found.entry_names.get("train"))
     remaining = (item for item in found.findings if item.code not in OPEN_CODES or item.entry not in given_entries)
     findings = [*remaining, *_override_findings(source, found, given, known.cluster)]
-    findings += [*_image_findings(source, known), *_weight_findings(source, known)]
+    if IMAGE_ENCODER not in (item.entry for item in findings):
+        findings += _image_findings(source, known)
+    findings += _weight_findings(source, known)
     findings += _precision_findings(source, known, stated.get("precision"), found)
     settings = {**found.settings, **given.settings}
     layout = _layout(settings, found, known.cluster)
@@ -120,7 +121,6 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
         situation=replace(known, request=replace(known.request, workload=workload)),
         candidate=candidate, entry_names=found.entry_names, findings=tuple(findings),
         assumed=tuple(dict.fromkeys((*unstated, *unresolved))),
-        nearest=found.nearest,
         stage_layers=found.stage_layers, stack=found.stack,
     )  # fmt: skip
 

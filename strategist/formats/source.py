@@ -264,18 +264,27 @@ def _launch(read: Sequence[shell.Command], text: str) -> tuple[dict[str, Entry],
     options = {name.replace("-", "_"): entry for name, entry in _merged_flags([part[0] for part in parts if part]).items()}
     flags |= {name: entry for name, entry in options.items() if "$" in name}  # may expand to any flag
     program_flags = frozenset(
-        name for command, part in zip(read, parts, strict=True) if not part for name in _flags_before_program(command)
+        name for command, part in zip(read, parts, strict=True) if not part for name in _flags_before_program(command.words)
     )
     accelerate = any(parts) or accelerate_launch.mentions_accelerate(text)
     trainer = next(filter(None, map(accelerate_launch.trl_trainer, read)), "")
     return flags, Launch(accelerate=accelerate, options=options, before=program_flags, trl=trainer)
 
 
-def _flags_before_program(command: shell.Command) -> Iterator[str]:
-    """Names of the flags before the Python program of a command."""
-    texts = [word.text for word in command.words]
-    program = next((index for index, text in enumerate(texts) if text.endswith(".py") or text in ("-m", "--module")), 0)
-    yield from _flags(command.words[:program])
+_LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+
+
+def _flags_before_program(words: Sequence[shell.Word]) -> Iterator[str]:
+    """Names of the flags before the Python program of a command; of ``srun bash -c "torchrun ..."``, of both launchers."""
+    for index, word in enumerate(words):
+        module = word.text in ("-m", "--module") and not (words[index + 1 :] and words[index + 1].text in _LAUNCHER_MODULES)
+        if word.text.endswith(".py") or module:
+            yield from _flags(words[:index])
+            return
+        if not word.text.startswith("--") and _OPTION.search(word.text):
+            yield from _flags(words[:index])
+            yield from _flags_before_program([replace(word, text=text) for text in word.text.split()])
+            return
 
 
 def _all_flags(command: shell.Command) -> dict[str, Entry]:

@@ -14,6 +14,7 @@ from strategist.contract.knobs import KnobValue
 from strategist.formats.config_entries import Entries
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import Format
+from strategist.formats.memory_effects import REFERENCE_MODEL
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 
@@ -151,7 +152,7 @@ def _findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
     loss = _component(entries, LOSS)
     if loss.startswith(COMPARING):
         text = f"{LOSS} {loss}: answers are compared or generated, mostly with a second model; the price leaves that out"
-        yield finding("FMT-002", text, "measure it if it matters", source, LOSS, about="rl")
+        yield finding("FMT-002", text, "measure it if it matters", source, LOSS, about=REFERENCE_MODEL)
     elif loss != PRICED_LOSS:
         unpriced[LOSS] = f"{loss} is priced as {PRICED_LOSS}"
     adapts_mlp = entries.flag("model.apply_lora_to_mlp") is True

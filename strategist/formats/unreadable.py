@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from strategist.errors import FileError
 from strategist.formats import shell
+from strategist.formats.config_entries import Entries
 from strategist.formats.source import Source
 
 _AS_MEGATRON = "write its settings as flags of Megatron-LM's pretrain_gpt.py"
@@ -23,6 +24,8 @@ COMMANDS = (
     (r"openrlhf\.cli\.(?:serve|batch_inference|interactive)\w*", "OpenRLHF", _GENERATION),
     (r"(?:verl|recipe)\.[\w.]*(?:ppo|grpo|dapo|async_main)\w*", "verl", _REINFORCEMENT),
     (r"verl\.trainer\.main_generation\w*", "verl", _GENERATION),
+    (r"verl\.trainer\.main", "EasyR1", _REINFORCEMENT),
+    (r"actor_rollout_ref\.[\w.]+", "verl", _REINFORCEMENT),
     (r"openrlhf\.cli\.\w+", "OpenRLHF", _AS_DEEPSPEED),
     (r"verl\.trainer\.\w+", "verl", _AS_PLAN),
     (r"nemo[ \t]+llm|\S*megatron_gpt_(?:pretraining|finetuning)\.py", "NVIDIA NeMo", _AS_MEGATRON),
@@ -47,6 +50,10 @@ CONFIGURATIONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("apiVersion", "kind"), "Kubernetes", "check the configuration or the start script that it holds"),
     (("nbformat", "cells"), "Jupyter", _AS_PLAN),
     (("actor_rollout_ref",), "verl", _REINFORCEMENT),
+    (("worker.actor", "algorithm.adv_estimator"), "EasyR1", _REINFORCEMENT),
+    (("run.model_type", "training_config.training_args"), "SageMaker HyperPod", _AS_PLAN),
+    (("distributed.pp_engine", "training.micro_batch_size"), "picotron", _AS_PLAN),
+    (("train_cfgs.per_device_train_batch_size", "model_cfgs"), "align-anything", _AS_PLAN),
     (("model.partial_pretrain", "data.train_batch_size"), "verl", _AS_PLAN),
     (("orchestrator",), "prime-rl", _REINFORCEMENT),
     (("deployment", "data.seq_len"), "prime-rl", _AS_PLAN),
@@ -56,6 +63,7 @@ CONFIGURATIONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("pipe_parallel_size",), "GPT-NeoX", _AS_MEGATRON),
     (("pipe-parallel-size",), "GPT-NeoX", _AS_MEGATRON),
     *(((f"{section}.{name}",), NEMO, _AS_MEGATRON) for section in SECTIONS for name in DEGREES),
+    (("recipe._target_", "train.micro_batch_size"), NEMO, _AS_MEGATRON),
     (("data.train_path", "train.micro_batch_size"), "VeOmni", _AS_PLAN),
     (("train.micro_batch_size", "train.global_batch_size", "eval"), "LitGPT", _AS_PLAN),
     (("train_loader", "max_seq_len"), "LLM Foundry", _AS_PLAN),
@@ -87,7 +95,7 @@ def unreadable(source: Source) -> None:
     """Refuses a source of a system whose files are not read.
 
     Raises:
-        FileError: it is such a source; with the system's name and what can be read instead.
+        FileError: it is such a source, or its arguments only predict; with the system's name and what can be read instead.
     """
     if source.language == "command":
         for pattern, system, instead in COMMANDS:
@@ -98,6 +106,9 @@ def unreadable(source: Source) -> None:
         for names, system, instead in CONFIGURATIONS:
             if source.has(*names):
                 raise FileError(source.path, f"is a configuration of {system}, which is not read; {instead}")
+    entries = Entries(source)
+    if entries.flag("do_predict") and not entries.flag("do_train"):
+        raise source.error("do_predict", f"do_predict without do_train: {_GENERATION}")
 
 
 def unread_script(source: Source) -> FileError | None:

@@ -66,7 +66,7 @@ def imported(
         return Review(format=chosen.name, plan=None, findings=tuple(findings))
     stack = _stack(chosen, described)
     plan = price_candidate(situation, described.candidate, deck=deck, calibration=calibration, stack=stack)
-    findings += [*_unpriced_stage_split(source, plan, described), *_ruled_out(source, plan, described, deck)]
+    findings += [*_unpriced_stage_split(source, plan, described), *_ruled_out(source, chosen, plan, described, deck)]
     if plan.cluster.devices == 1:  # no launcher shards over one device
         findings = _without_launcher_finding(findings)
     assumed = {described.entry_names.get(name) for name in described.assumed if name in PLAUSIBLE_VALUES}
@@ -247,18 +247,23 @@ def _memory(source: Source, plan: Plan, review: Review, known: Bounds, assumptio
         yield finding(code, f"needs {need} of host memory a node; a node has {available}", "offload less", source)
 
 
-def _ruled_out(source: Source, plan: Plan, described: Setup, deck: Deck) -> Iterator[Diagnostic]:
-    """Findings for cards' laws that the plan breaks."""
+def _ruled_out(source: Source, chosen: Format, plan: Plan, described: Setup, deck: Deck) -> Iterator[Diagnostic]:
+    """Findings for cards' laws that the plan breaks.
+
+    Other systems reduce the gradients of fp16 in fp16, which ``reduce_dtype`` does not have: no card is checked on it.
+    """
+    unexpressed = {"reduce_dtype"} if plan.workload.precision == "fp16" and chosen.name != "native" else set()
     columns = table([row_of(plan.candidate, plan.accumulation)])
     for drop in judge(deck, _facts(described), columns, defaults=False).dropped:
         policy = deck.card(drop.card).policy(drop.policy)
         settings = [item.path.partition(".")[2] for effect in policy.effects for item in effect.settings] if policy else []
-        if set(settings) & set(described.nearest):
+        if set(settings) & unexpressed:
             continue
         entry = next((described.entry_names[name] for name in settings if name in described.entry_names), "")
         shown = ", ".join(f"{name} {show_value(value_of(plan.candidate, name))}" for name in settings if name in SETTING_NAMES)
         do = f"see strategist cards show {drop.card}"
-        yield finding("FMT-006", f"{drop.card}/{drop.policy} rules out {shown}: {drop.because.rstrip('.')}", do, source, entry)
+        text = f"{drop.card}/{drop.policy} rules out {shown or 'this plan'}: {drop.because.rstrip('.')}"
+        yield finding("FMT-006", text, do, source, entry)
 
 
 def _changes(explanation: Explanation, chosen: Format, deck: Deck, known: Facts, confidence: float) -> Iterator[Change]:

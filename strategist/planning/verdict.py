@@ -40,17 +40,15 @@ def verdict(
         tight = any("--confidence" in other.flags for other in alternatives)
         surely = f" with a probability of {100 * situation.request.confidence:g}%" if tight else ""
         return f"Nothing fits{surely}. {without_activations}{hosts}{first}"
-    best = plans[0]
-    host = show_bytes(best.estimate.host_memory_bytes_per_node)
-    if best.candidate.knobs.offload == "none":
+    if plans[0].candidate.knobs.offload == "none":
         return f"It fits. {state_sentence}; {devices}."
     if "offload" in situation.request.fix:
-        return f"It runs with state in host memory, as asked: {host} a node. {state_sentence}; {devices}."
+        return f"It runs with state in host memory, as asked. {state_sentence}; {devices}."
     if ranking.fits_without_hosts:
-        preferred = f"The best plan for {situation.request.objective} keeps state in host memory: {host} a node."
+        preferred = f"The best plan for {situation.request.objective} keeps state in host memory."
         return f"It fits. {state_sentence}; {devices}. {preferred}"
     on_devices = without_activations if state_fits else f"{state_sentence}; {devices}."
-    return f"It does not fit the devices alone. {on_devices} It runs with state in host memory: {host} a node."
+    return f"It does not fit the devices alone. {on_devices} It runs with state in host memory."
 
 
 def rejecting_laws(ranking: Ranking, deck: Deck) -> list[Rejection]:

@@ -120,6 +120,7 @@ def _table(plans: Sequence[Plan]) -> Table:
     axes = ["DP/\nFSDP", "TP", "PP", "CP", *(["EP"] if moe else [])]
     names = ["#", *axes, "activation\ncheckpoint", "micro-\nbatch", "offload", f"GiB of\n{usable}", "tokens/s", "MFU", "bound by"]
     table = columns(*names, left=["activation\ncheckpoint", "offload", "bound by"])
+    table.omissible = ("TP", "PP", "CP")
     for rank, plan in enumerate(plans, start=1):
         layout, knobs, estimate = plan.candidate.layout, plan.candidate.knobs, plan.estimate
         table.add_row(
@@ -147,7 +148,8 @@ def _warnings(plan: Plan) -> Iterator[RenderableType]:
 
 def _alternatives(answer: Answer) -> RenderableType:
     """Alternatives; those that a back end can run come first."""
-    shown = sorted(answer.alternatives, key=lambda other: not other.plan.backends)[:ALTERNATIVES]
+    count = ALTERNATIVES - bool(answer.trainings)  # of which the screen has lines, too
+    shown = sorted(answer.alternatives, key=lambda other: not other.plan.backends)[:count]
     changes_model = any(other.changes_convergence for other in shown)
     title = heading(
         "Alternatives" if answer.plans else "Alternatives that fit", "*: the trained model may differ" if changes_model else ""
@@ -181,14 +183,10 @@ def _assumed(notes: Sequence[str]) -> Iterator[RenderableType]:
 
 
 def _next(answer: Answer, extra_options: Sequence[str]) -> Group:
-    request_command = plan_command(answer.request)
-    command = shlex.join([*(request_command or ("strategist", "plan", "--request", "FILE")), *extra_options])
+    words = [*plan_command(answer.request), *extra_options]
+    command = shlex.join(words)
     if not answer.plans:
-        nearest = [
-            shlex.join(_with_flags([*request_command, *extra_options], other.flags))
-            for other in answer.alternatives[:1]
-            if request_command
-        ]
+        nearest = [shlex.join(_with_flags(words, other.flags)) for other in answer.alternatives[:1]]
         return commands(heading("Next"), *nearest, f"{command} --explain")
     plan = answer.plans[0]
     lines = [f"{command} -o plan.json", _next_command(plan)]

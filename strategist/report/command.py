@@ -12,21 +12,18 @@ if TYPE_CHECKING:
 
 COUNTS = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
 BYTES = {"B": 1, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-OPTIONS = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision")
+OPTIONS = ("seq_len", "global_batch", "document_tokens", "train", "lora_rank", "optimizer", "precision")
 """Fields of the workload that are command-line options."""
 
 
 def plan_command(request: Request) -> tuple[str, ...]:
-    """``strategist plan`` with the options of the request; empty if only a request file can express it."""
+    """``strategist plan`` with the options of the request."""
     return _command("plan", request)
 
 
 def tune_command(request: Request, goals: "Goals", study: str, trials: int) -> tuple[str, ...]:
-    """``strategist tune``, which continues a study up to ``trials`` trials; empty if only a request file can express the
-    request.
-    """
-    command = _command("tune", request)
-    return (*command, *_goal_options(goals), "--study", study, "--trials", str(trials)) if command else ()
+    """``strategist tune``, which continues a study up to ``trials`` trials."""
+    return (*_command("tune", request), *_goal_options(goals), "--study", study, "--trials", str(trials))
 
 
 def _goal_options(goals: "Goals") -> Iterator[str]:
@@ -51,8 +48,6 @@ def _in_largest_unit(value: int, units: Mapping[str, int]) -> str:
 
 def _command(name: str, request: Request) -> tuple[str, ...]:
     defaults = Request(model=request.model, gpus=request.gpus)
-    if request.workload.lora_rank != defaults.workload.lora_rank:
-        return ()
     return ("strategist", name, "--model", request.model, "--gpus", request.gpus, *_options(request, defaults))
 
 
@@ -64,7 +59,7 @@ def _options(request: Request, defaults: Request) -> Iterator[str]:
     if request.host_memory_bytes is not None:
         yield from ("--host-memory", _in_largest_unit(request.host_memory_bytes, BYTES))
     if request.node_seconds_between_failures is not None:
-        yield from ("--node-failures", f"{request.node_seconds_between_failures!r}s")
+        yield from ("--node-failures", _without_exponent(request.node_seconds_between_failures) + "s")
     if request.price_per_hour is not None:
         yield from ("--price", _without_exponent(request.price_per_hour))
     if request.allow:

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.comparison import Comparison, Difference, Figure
+from strategist.contract.estimate import shown_probability
 from strategist.contract.knobs import show_value
 from strategist.report.plan import PART_NAMES
 from strategist.report.setting_text import percent, tokens
@@ -19,7 +20,7 @@ FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "mfu": ("MFU", percent),
     "peak_memory_bytes": ("peak memory", show_bytes),
     "capacity_bytes": ("of", show_bytes),
-    "fit_confidence": ("fits with", percent),
+    "fit_confidence": ("fits with", lambda probability: percent(shown_probability(probability))),
     "host_memory_bytes_per_node": ("host memory a node", show_bytes),
     "comm_ratio": ("comm ratio", percent),
     "exposed_comm_ratio": ("exposed", percent),

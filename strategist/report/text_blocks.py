@@ -1,8 +1,10 @@
 """Elements of text reports: headings, pairs, tables, bars. A table that is too wide for the terminal becomes a list."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import wraps
-from typing import ParamSpec
+from typing import ParamSpec, Self
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
@@ -64,13 +66,31 @@ class Bar(Text):
 
 
 class ListTable(Table):
-    """A table without rules that becomes a list, one item per row, if the terminal is too narrow for its columns."""
+    """A table without rules that becomes a list, one item per row, if the terminal is too narrow for its columns.
+
+    omissible: titles of columns that are left out of a narrow terminal, and named below it, if they are 1 in each row.
+    """
+
+    omissible: tuple[str, ...] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        narrow = self._narrowed()
         if self._least_width(console, options) <= options.max_width:
             yield from super().__rich_console__(console, options)
+        elif narrow._least_width(console, options) <= options.max_width:
+            yield from super(ListTable, narrow).__rich_console__(console, options)
+            kept = [column.header for column in narrow.columns]
+            omitted = (str(column.header) for column in self.columns if column.header not in kept)
+            yield Text(f"{', '.join(omitted)}: 1 in each", "dim")
         else:
             yield from self._items()
+
+    def _narrowed(self) -> Self:
+        """The table without the columns that may be left out."""
+        kept = [column for column in self.columns if column.header not in self.omissible or {*column.cells} != {"1"}]
+        narrow = copy(self)
+        narrow.columns = [replace(column, _index=index) for index, column in enumerate(kept)]
+        return narrow
 
     def _least_width(self, console: Console, options: ConsoleOptions) -> int:
         _, right, _, left = self.padding
@@ -115,7 +135,7 @@ def pairs(rows: Iterable[tuple[str, RenderableType]]) -> Table:
 
 def columns(
     *titles: str, rows: Iterable[Iterable[RenderableType]] = (), wrap: Iterable[str] = (), left: Iterable[str] = ()
-) -> Table:
+) -> ListTable:
     """A table without rules. Figures are right-aligned; columns named in ``wrap`` become narrower if needed."""
     wrapping, left_aligned = set(wrap), {*wrap, *left}
     table = ListTable(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)

@@ -46,9 +46,8 @@ def _next(result: TuningResult) -> Group:
     title = heading("Next", "the same command with --explain prints all details")
     if result.best is None:
         return commands(title, f"strategist study show {study} --explain")
-    command = plan_command(result.request)
-    calibrated = [shlex.join((*command, "--calibration", f"{result.study}/calibration.json"))] if command else []
-    return commands(title, f"strategist run {study}/best-plan.json", *calibrated, f"strategist report {study} -o study.html")
+    calibrated = shlex.join((*plan_command(result.request), "--calibration", f"{result.study}/calibration.json"))
+    return commands(title, f"strategist run {study}/best-plan.json", calibrated, f"strategist report {study} -o study.html")
 
 
 def _head(result: TuningResult) -> Iterator[RenderableType]:

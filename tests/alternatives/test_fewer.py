@@ -38,8 +38,7 @@ def test_the_note_on_unused_devices_states_saving_and_slowdown() -> None:
     whole = requested("4x8xH100", "energy")
     half = next(with_fewer_devices(whole))
     assert unused_devices_note(whole, half, 1.25, 1.5, 0.04) == (
-        " Of 32 devices asked for, 16 are used: a token needs 20% less energy there than on all of them, which would be"
-        " 1.5 times as fast."
+        " 16 of 32 devices are used: a token needs 20% less energy there than on all, which would be 1.5 times as fast."
     )
     assert "costs 20% less there" in unused_devices_note(requested("4x8xH100", "cost"), half, 1.25, 1.5, 0.04)
     assert "No part" in unused_devices_note(whole, replace(whole), 1.0, 1.0, 0.04)

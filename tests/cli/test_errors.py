@@ -16,6 +16,7 @@ COMMAND = (sys.executable, "-m", "strategist.cli.main")
 WRONG = (
     ("plan --model 32b --gpus 8x", ["8x", "write 8x24GB"]),
     ("plan --model nosuch --gpus 8xH100", ["nosuch", "preset"]),
+    ("plan --model 8b --gpus 8xH100 --days 3", ["--days is not an argument of strategist; see strategist plan --help"]),
     ("plan --model qwen2.5-32bb --gpus 8xH100", ["did you mean qwen2.5-32b"]),
     ("plan --model 32b --gpus 0xH100", ["0xH100"]),
     ("plan --model 32b --gpus -1xH100", ["--gpus", "begins with a minus"]),

@@ -16,10 +16,11 @@ from strategist.formats.memory_effects import (
     LAUNCH_FILE,
     OF_SCRIPTS,
     QUANTIZED_WEIGHTS,
+    REFERENCE_MODEL,
     bounds,
     effect,
 )
-from strategist.formats.script_arguments import MODES, RANKS, SWITCHES
+from strategist.formats.script_arguments import MODES, RANKS, SWITCHES, WEIGHT_TYPES
 
 MEMORY = MemoryParts(
     parameters=100.0, unsharded_parameters=20.0, gradients=50.0, optimizer=200.0, activations=300.0, logits=40.0,
@@ -74,6 +75,15 @@ def test_an_image_encoder_has_no_upper_bound() -> None:
     assert (known.min_bytes, known.open) == (750, (f"{IMAGE_ENCODER}: something",))
 
 
+def test_another_trainer_has_no_bounds() -> None:
+    known = bounds(PRICED, [finding("use_mca")])
+    assert (known.min_bytes, known.open) == (0, ("use_mca: something",))
+
+
+def test_weights_in_their_stored_type_may_take_half() -> None:
+    assert bounds(PRICED, [finding("dtype")]).min_bytes == 750 - (100 + 50 + 200 + 10) / 2
+
+
 def test_offload_to_disk_can_free_host_memory() -> None:
     for entries, least in (((), 64), (("rl",), 64), (("zero_optimization.offload_optimizer.device",), 0)):
         known = bounds(PRICED, [finding(name) for name in entries])
@@ -86,9 +96,11 @@ def test_each_entry_with_an_effect_is_a_known_name() -> None:
         IMAGE_ENCODER,
         QUANTIZED_WEIGHTS,
         COMPUTE_TYPE,
+        REFERENCE_MODEL,
         *MODES,
         *SWITCHES,
         *RANKS,
+        *WEIGHT_TYPES,
         *(name for file in NAMES.glob("*.txt") for name in listed(file.stem)),
     ]
     patterns = [name for name in EFFECTS if "*" in name]

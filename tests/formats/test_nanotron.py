@@ -70,6 +70,15 @@ def test_bf16_gradient_accumulation_means_pure_bf16() -> None:
     assert read(TEXT.replace("in_fp32: true", "in_fp32: false")).workload["precision"] == "bf16-true"
 
 
+def test_experts_of_older_forks_are_read() -> None:
+    found = read(
+        TEXT.replace("    vocab_size: 128256\n", "    vocab_size: 128256\n    moe_num_experts: 4\n    num_experts_per_tok: 2\n")
+    )
+    assert isinstance(found.model, ModelShape)
+    assert found.model.moe is not None
+    assert (found.model.moe.experts, found.model.moe.experts_per_token) == (4, 2)
+
+
 def test_experts_and_biases_are_read() -> None:
     text = TEXT.replace("    vocab_size: 128256\n", "    vocab_size: 128256\n    attention_bias: true\n    moe_config:\n"
                         "      num_experts: 8\n      top_k: 2\n      enable_shared_expert: true\n")  # fmt: skip

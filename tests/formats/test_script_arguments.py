@@ -75,3 +75,44 @@ def test_texts_may_be_shorter_than_the_length_that_is_stated(tmp_path: Path) -> 
     flags = "--use_peft --lora_r 8 --max_length 32768"
     assert checked(tmp_path, flags).fit is Fit.UNKNOWN
     assert checked(tmp_path, flags, seq_len=32768).fit is Fit.TOO_LARGE
+
+
+SCRIPT = "torchrun train.py --model_name_or_path $MODEL --per_device_train_batch_size 1 --max_length 512 "
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision"),
+    [
+        ("--dtype bfloat16 --bf16", "bf16-true"),
+        ("--torch_dtype torch.bfloat16", "bf16-true"),
+        ("--dtype float32 --bf16", "bf16"),
+        ("--dtype bfloat16 --bf16 --fsdp full_shard", "bf16"),
+        ("--dtype bfloat16 --fsdp full_shard", "bf16-true"),
+        ("--dtype bfloat16 --bf16 --deepspeed ds.json", "bf16"),
+        ("--dtype bfloat16 --use_peft", "bf16"),
+        ("--dtype bfloat16 --fp16", "fp16"),
+    ],
+)
+def test_weights_that_are_loaded_in_bf16_stay_so_unless_the_trainer_copies_them(tmp_path: Path, flags: str, precision: str) -> None:
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}', encoding="utf-8")
+    (tmp_path / "train.sh").write_text(SCRIPT + flags + "\n", encoding="utf-8")
+    found = api.import_plan(tmp_path / "train.sh", GivenValues(gpus="4xH100", model="1b"))
+    assert found.plan is not None
+    assert found.plan.workload.precision == precision
+
+
+def test_weights_in_the_type_in_which_they_are_stored_leave_a_verdict_open(tmp_path: Path) -> None:
+    flags = "--dtype auto --use_peft False --max_length 512 --gradient_checkpointing"
+    found = checked(tmp_path, flags, "1xH100")
+    assert found.fit is Fit.UNKNOWN
+    assert "dtype" in entries(found, "FMT-002")
+    assert checked(tmp_path, flags.replace("auto", "float32"), "1xH100", seq_len=512).fit is Fit.TOO_LARGE
+    assert "dtype" not in entries(checked(tmp_path, flags + " --fsdp full_shard", "8xH100"), "FMT-002")
+
+
+def test_an_image_encoder_leaves_a_fitting_verdict_open(tmp_path: Path) -> None:
+    flags = "--use_peft False --model_max_length 512 --gradient_checkpointing --fsdp full_shard --vision_tower siglip"
+    found = checked(tmp_path, flags, "8xH100")
+    assert found.fit is Fit.UNKNOWN
+    assert found.uncertainties[0].startswith("vision_tower: the image encoder is not priced")
+    assert checked(tmp_path, flags.replace("siglip", "none"), "8xH100").fit is Fit.FITS

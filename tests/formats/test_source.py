@@ -122,3 +122,18 @@ def test_unreadable_files_raise_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"a: 1\n" * 100_000)
     with pytest.raises(FileError, match="larger than"):
         load(tmp_path / "large")
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("torchrun --nnodes 2 train.py --lr 1", {"nnodes"}),
+        ("python -m torch.distributed.run --nnodes 2 train.py --lr 1", {"nnodes"}),
+        ("python -m program --lr 1", set()),
+        ("srun --wait=60 --jobid 7 bash -c 'torchrun --nnodes 2 train.py --lr 1'", {"wait", "jobid", "nnodes"}),
+    ],
+)
+def test_options_before_the_program_are_the_launchers(command: str, names: set[str]) -> None:
+    launch = parse(command, "run.sh").launch
+    assert launch is not None
+    assert launch.before == names

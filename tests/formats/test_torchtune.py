@@ -98,10 +98,14 @@ def test_a_length_that_the_data_decide_leaves_the_verdict_open(tmp_path: Path) -
     assert review.uncertainties[0].startswith("seq_len 4096 is assumed")
 
 
+DPO = {"_component_": "torchtune.rlhf.loss.DPOLoss"}
+
+
 def test_what_has_no_price_is_reported(tmp_path: Path) -> None:
-    review = checked(tmp_path, loss={"_component_": "torchtune.rlhf.loss.DPOLoss"}, enable_fp8_training=True)
+    review = checked(tmp_path, loss=DPO, enable_fp8_training=True)
     assert "enable_fp8_training" in [item.entry for item in review.findings]
     assert any("DPOLoss" in item.message and item.code == "FMT-002" for item in review.findings)
+    assert any(text.startswith("reference model could add") for text in checked(tmp_path, "8x24GB", loss=DPO).uncertainties)
 
 
 def test_recipes_without_an_optimizer_and_unknown_models_are_errors(tmp_path: Path) -> None:

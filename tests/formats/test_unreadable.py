@@ -29,6 +29,13 @@ from strategist.formats.source import parse
         ),
         ("torchrun -m verl.trainer.fsdp_sft_trainer data.max_length=512 --x 1", "x.sh", "verl .*strategist plan"),
         ("actor_rollout_ref: {actor: {strategy: fsdp}}", "x.yaml", "verl .*reinforcement learning"),
+        ("python3 -m verl.trainer.main config=c.yaml trainer.n_gpus=8", "x.sh", "EasyR1 .*reinforcement learning"),
+        ("worker: {actor: {x: 1}}\nalgorithm: {adv_estimator: grpo}", "x.yaml", "EasyR1 .*reinforcement learning"),
+        ("python train.py actor_rollout_ref.model.path=$M data.x=1", "x.sh", "verl .*reinforcement learning"),
+        ("recipe: {_target_: bridge.f}\ntrain: {micro_batch_size: 1}", "x.yaml", "NeMo or Megatron-Bridge .*pretrain_gpt"),
+        ("run: {model_type: x}\ntraining_config: {training_args: {x: 1}}", "x.yaml", "SageMaker HyperPod .*strategist plan"),
+        ("distributed: {pp_engine: 1f1b}\ntraining: {micro_batch_size: 1}", "x.yaml", "picotron .*strategist plan"),
+        ("train_cfgs: {per_device_train_batch_size: 1}\nmodel_cfgs: {x: 1}", "x.yaml", "align-anything .*strategist plan"),
         ("python3 -m verl.trainer.main_generation --x 1", "x.sh", "verl .*generates text"),
         ("{pipe_parallel_size: 1, num_layers: 24}", "x.yml", "GPT-NeoX .*pretrain_gpt"),
         ("pipe-parallel-size: 1", "x.yml", "GPT-NeoX .*pretrain_gpt"),
@@ -90,6 +97,18 @@ def test_programs_that_do_not_train_or_have_no_price_get_no_verdict(text: str, w
         recognise(source)
         return
     with pytest.raises(FileError, match=words):
+        recognise(source)
+
+
+@pytest.mark.parametrize(
+    ("more", "predicts"), [("do_predict: true", True), ("do_predict: true\ndo_train: true", False), ("do_eval: true", False)]
+)
+def test_arguments_that_only_predict_get_no_verdict(more: str, predicts: bool) -> None:
+    source = parse(f"model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ntemplate: t\n{more}\n", "x.yaml")
+    if not predicts:
+        assert recognise(source).name == "llama-factory"
+        return
+    with pytest.raises(FileError, match=r"x\.yaml:5.*do_predict without do_train: it generates text and trains nothing"):
         recognise(source)
 
 

@@ -66,6 +66,22 @@ def test_a_card_finding_has_the_line_of_the_forbidden_setting(too_large: Review)
     assert finding.line is not None
 
 
+def test_reductions_in_fp16_which_no_setting_has_break_no_card(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_text("model_name_or_path: m\nstage: sft\nfinetuning_type: full\ntemplate: t\nfp16: true\n"
+                    "deepspeed: {zero_optimization: {stage: 3}, fp16: {enabled: true}}\n", encoding="utf-8")  # fmt: skip
+    found = api.import_plan(path, GivenValues(gpus="8xV100", model="1b"))
+    assert found.plan is not None
+    assert (found.plan.workload.precision, found.plan.candidate.knobs.reduce_dtype) == ("fp16", "bf16")
+    assert "FMT-006" not in codes(found)
+
+
+def test_a_card_that_forbids_a_whole_plan_names_the_plan() -> None:
+    config = {"train_micro_batch_size_per_gpu": 64, "zero_optimization": {"stage": 3}, "activation_checkpointing": {}}
+    found = review(config, "8b", "8x24GB")
+    assert any("rules out this plan: The logits of one micro-batch" in item.message for item in found.findings)
+
+
 def test_changes_that_help_are_texts_with_their_cards() -> None:
     found = review({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "1b", "8xH100")
     assert found.fits

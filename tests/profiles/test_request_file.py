@@ -113,6 +113,7 @@ def test_a_fixed_value_has_the_type_of_its_setting(text, setting):
         ("tp=" + "9" * 5000, "a number has at most 9 digits"),
         ("recmpute=full", "'recmpute' is not a setting; did you mean recompute"),
         ("zzz=1", "known are pp,"),
+        ("seq_len=8192", "'seq_len' is not a setting; it is an option of strategist plan, --seq-len"),
         ("offload=disk", "choose one of none, optimizer, all, streamed"),
         ("sequence_parallel=yes", "choose one of false, true"),
     ],

@@ -16,7 +16,7 @@ REQUESTS = (
     Request(model="32b", gpus="8x24GB"),
     Request(
         model="a model; rm -rf", gpus="4x8xH100", objective="cost", host_memory_bytes=512 * 2**30,
-        workload=Workload(seq_len=8192, global_batch=128, optimizer="muon", document_tokens=512),
+        workload=Workload(seq_len=8192, global_batch=128, optimizer="muon", document_tokens=512, train="lora", lora_rank=64),
         fix={"tp": 2, "compile": False, "recompute": "full"}, allow=("float8", "comm_hook"), backend="native", confidence=0.9,
         node_seconds_between_failures=21600.5, price_per_hour=2.125,
     ),
@@ -36,10 +36,6 @@ def test_sizes_and_counts_are_written_with_units() -> None:
     assert plan_command(expected)[-4:] == ("--tokens", "15T", "--host-memory", "1TiB")
     odd = plan_command(replace(expected, host_memory_bytes=2**30 + 1, tokens=10**9 + 7))
     assert odd[-4:] == ("--tokens", "1000000007", "--host-memory", f"{2**30 + 1}B")
-
-
-def test_a_request_that_needs_a_file_has_no_command() -> None:
-    assert plan_command(Request(model="8b", gpus="8xH100", workload=Workload(train="lora", lora_rank=64))) == ()
 
 
 def test_a_tune_command_parses_to_the_goals_of_its_study() -> None:

@@ -26,6 +26,17 @@ def test_a_table_wider_than_the_terminal_becomes_a_list() -> None:
     assert "#1 DP/FSDP: 1/8, TP: 1" in narrow
 
 
+def test_a_table_that_is_a_little_too_wide_leaves_out_columns_of_ones() -> None:
+    table = columns("#", "TP", "PP", "bound by", rows=[["1", "2", "1", "host link"], ["2", "4", "1", "TP links"]])
+    table.omissible = ("TP", "PP")
+    assert "PP: 1 in each" not in rendered(table, 20)
+    lines = rendered(table, 16).splitlines()
+    assert [line.split() for line in lines] == [
+        ["#", "TP", "bound", "by"], ["1", "2", "host", "link"], ["2", "4", "TP", "links"], ["PP:", "1", "in", "each"],
+    ]  # fmt: skip
+    assert "TP: 2" in rendered(table, 10)
+
+
 def test_a_list_keeps_names_and_figures_without_bars() -> None:
     table = columns("", "", "size of the part", left=[""])
     table.add_row("gathered parameters", bar(0.5), "1.5 GiB")
