@@ -11,7 +11,7 @@ from between import put
 from strategist import api
 from strategist.accuracy.error_metrics import figures
 from strategist.accuracy.largest_errors import worst
-from strategist.accuracy.measure import Accuracy
+from strategist.accuracy.prediction_errors import Accuracy
 from strategist.accuracy.reliability import reliability
 from strategist.accuracy.stalled_steps import without_stalled
 from strategist.report.accuracy import (

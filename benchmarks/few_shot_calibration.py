@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from strategist.accuracy.few_shot_calibration import CALIBRATION_ROWS, few_shot_errors
-from strategist.accuracy.measure import read_cases
+from strategist.accuracy.prediction_errors import read_cases
 from strategist.accuracy.row import read_rows
 from strategist.paths import data_dir
 

@@ -14,7 +14,7 @@ from between import put
 
 from strategist import api
 from strategist.accuracy.case import Case
-from strategist.accuracy.measure import read_cases
+from strategist.accuracy.prediction_errors import read_cases
 from strategist.accuracy.row import read_rows
 from strategist.cards.deck import Deck
 from strategist.contract.estimate import TimeParts

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import strategist_runtime.simulate.rank as simulator
 import torch  # noqa: F401 - once, before the processes that simulate are forked
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 
 from strategist import api
 from strategist.contract import codec

@@ -15,7 +15,7 @@ import titan
 from between import put
 
 from strategist import api
-from strategist.accuracy.measure import price_cases
+from strategist.accuracy.prediction_errors import price_cases
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, TrialSettings

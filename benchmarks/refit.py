@@ -28,7 +28,7 @@ from strategist.accuracy.held_out_errors import (
     step_ranges,
     with_intervals,
 )
-from strategist.accuracy.measure import price_cases, read_cases
+from strategist.accuracy.prediction_errors import price_cases, read_cases
 from strategist.accuracy.refit import memory_spreads, native, refit
 from strategist.accuracy.row import read_rows
 from strategist.contract import codec

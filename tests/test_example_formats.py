@@ -11,7 +11,7 @@ import pytest
 from strategist import api
 from strategist.cli.main import main
 from strategist.errors import FileError
-from strategist.formats.setup import GivenValues
+from strategist.formats.completed_config import GivenValues
 
 FORMATS = Path(__file__).parents[1] / "examples" / "formats"
 PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -30,7 +30,7 @@ LAYERS = (
 )
 """Layers from the bottom up; packages of one layer may not import each other."""
 RUNTIME_LAYERS = (
-    {"process", "rank_record", "compat", "capability_external_model"},
+    {"rank_process", "rank_record", "compat", "capability_external_model"},
     {"capability", "rendezvous"},
     {"mesh"},
     {"precision", "model", "data", "measure"},

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from loops import LOOPS
 from strategist_runtime.mesh import make_meshes
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 from strategist_runtime.training.trainer import make_trainer
 
 from strategist.contract import codec

@@ -13,7 +13,7 @@ from strategist.contract.environment import environment
 from strategist.contract.measurement import STOPPED, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError, StrategistError
-from strategist_runtime import process
+from strategist_runtime import rank_process
 from strategist_runtime.capability import refusals
 from strategist_runtime.rank_record import NotFinite, Recorder, Stopped
 
@@ -27,19 +27,19 @@ def main(arguments: Sequence[str]) -> None:
     missing = [name for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE") if name not in os.environ]
     if missing:
         sys.exit(f"{missing[0]}: is set for each rank by the launcher; start with torchrun --standalone -m strategist_runtime")
-    process.die_with_parent()
+    rank_process.die_with_parent()
     faulthandler.enable()
     try:
         recorder = Recorder(options.out, int(os.environ["RANK"]))
     except OSError as error:
         sys.exit(f"--out {options.out}: cannot be written: {error.strerror}; choose another folder")
-    process.on_terminate(lambda: _terminate(recorder))
+    rank_process.on_terminate(lambda: _terminate(recorder))
     try:
         plan, settings = _read(options)
         recorder.plan_id = plan.id
         _check(plan, settings, options.shadow)
         if plan.cluster.device.kind == "cpu":
-            process.count_memory_closely()
+            rank_process.count_memory_closely()
         _run(plan, settings, recorder, options.shadow)
     except StrategistError as error:
         _end(recorder, Outcome.REFUSED, str(error))
@@ -104,12 +104,12 @@ def _run(plan: Plan, settings: TrialSettings, recorder: Recorder, shadow: int | 
 
 
 def _outcome_of(error: BaseException) -> tuple[Outcome, str]:
-    process.remove_memory_limit()
+    rank_process.remove_memory_limit()
     traceback.print_exception(error)
     message = f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS]
     if isinstance(error, NotFinite):
         return Outcome.NAN, str(error)
-    return (Outcome.OOM if process.is_out_of_memory(error) else Outcome.CRASH), message
+    return (Outcome.OOM if rank_process.is_out_of_memory(error) else Outcome.CRASH), message
 
 
 def _terminate(recorder: Recorder) -> None:
@@ -126,7 +126,7 @@ def _end(recorder: Recorder, outcome: Outcome, message: str = "", code: int | No
     except StrategistError as error:
         print(error, file=sys.stderr)
         code = code or 1
-    process.leave(code)
+    rank_process.leave(code)
 
 
 if __name__ == "__main__":

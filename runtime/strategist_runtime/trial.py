@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
-from strategist_runtime import process
+from strategist_runtime import rank_process
 from strategist_runtime.compat.device import library_versions, this_device
 from strategist_runtime.compat.groups import initialize_device_and_groups, set_timeouts, stage_through_host
 from strategist_runtime.measure.memory import limit_memory
@@ -42,7 +42,7 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     )
     set_timeouts(settings.init_timeout_seconds)
     initialize_device_and_groups(device)
-    recorder.idle_bytes = process.data_bytes()
+    recorder.idle_bytes = rank_process.data_bytes()
     limit_memory(plan.cluster.device.memory_bytes, device)
     recorder.enter("build")
     if settings.export:
@@ -60,7 +60,7 @@ def _export(trainer: Trainer, recorder: Recorder) -> None:
     """Exports the model, without the memory limit (whole tensors are not part of the plan) and with the timeout of slow disks."""
     settings = trainer.settings
     recorder.enter("save")
-    process.remove_memory_limit()
+    rank_process.remove_memory_limit()
     set_timeouts(settings.save_timeout_seconds)
     if settings.hugging_face:
         from strategist_runtime.adapters.transformers_export import export_external_model  # optional dependency

@@ -94,8 +94,8 @@ if TYPE_CHECKING:
     from strategist.cost.calibration import load_calibration as load_calibration
     from strategist.executors.engine import Engine as Engine, Ray as Ray, Slurm as Slurm, hosts as hosts
     from strategist.expr.vocabulary import VOCABULARY as VOCABULARY
+    from strategist.formats.completed_config import GivenValues as GivenValues
     from strategist.formats.format import ExportedFiles as ExportedFiles
-    from strategist.formats.setup import GivenValues as GivenValues
     from strategist.ledger.address import redacted as redacted
     from strategist.profiles.local_machine import cores as cores
     from strategist.profiles.request_file import load_request as load_request, request_text as request_text
@@ -134,7 +134,7 @@ _EXPORTS = {
     "executors.engine": "Engine Ray Slurm hosts",
     "expr.vocabulary": "VOCABULARY",
     "formats.format": "ExportedFiles",
-    "formats.setup": "GivenValues",
+    "formats.completed_config": "GivenValues",
     "ledger.address": "redacted",
     "profiles.local_machine": "cores",
     "profiles.request_file": "load_request request_text",

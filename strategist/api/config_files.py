@@ -17,10 +17,10 @@ from strategist.errors import FileError, InputError
 from strategist.expr.evaluate import Facts
 from strategist.files import outputs
 from strategist.formats.catalog import backend, find_format, formats, readable_formats
+from strategist.formats.completed_config import GivenValues, setup
 from strategist.formats.export_notes import header_lines
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import ExportedFiles, File
-from strategist.formats.setup import GivenValues, setup
 from strategist.formats.supported_plan import supported_plan
 from strategist.launch.catalog import JOBS, NONE, unused_options as unused_job_options, with_job
 from strategist.launch.job import JobOptions

@@ -13,7 +13,7 @@ from strategist.search.settings import SAMPLERS
 
 if TYPE_CHECKING:
     from strategist.accuracy.case import Case
-    from strategist.accuracy.measure import Accuracy
+    from strategist.accuracy.prediction_errors import Accuracy
     from strategist.accuracy.row import Row
     from strategist.contract.replay import ReplayDocument, TransferDocument
     from strategist.tuner.replay_benchmark import OnSweep
@@ -33,14 +33,14 @@ def accuracy(data: str | Path | None = None, *, source: str = "") -> "Accuracy":
         InputError: there is no such source, or no row.
         FileError: a file is not a table of published runs.
     """
-    from strategist.accuracy import measure
+    from strategist.accuracy import prediction_errors
 
     rows = _published(data)
     chosen = [row for row in rows if source in row.file]
     if not chosen:
         files = ", ".join(sorted({row.file for row in rows}))
         raise InputError(f"--source {source}", "matches no file name", f"known are {files}")
-    return measure.accuracy(chosen)
+    return prediction_errors.accuracy(chosen)
 
 
 def replay(
@@ -93,7 +93,7 @@ def transfer(data: str | Path | None = None, *, on_pair: "OnPair | None" = None)
 
 def _cases(data: str | Path | None) -> "tuple[Sequence[Case], Sequence[Case]]":
     """All published cases, the shipped ones and those of ``data``; then those of ``data`` alone (default: the shipped ones)."""
-    from strategist.accuracy.measure import read_cases
+    from strategist.accuracy.prediction_errors import read_cases
 
     own: Sequence[Case] | None = None
     if data is not None:  # first, since reading the shipped ones takes seconds, which an error need not

@@ -7,7 +7,7 @@ from strategist.contract.estimate import Estimate, Fit
 from strategist.contract.knobs import Candidate, KnobValue, show_value
 from strategist.contract.settings import SETTING_NAMES, value_of, with_settings
 from strategist.contract.workload import Workload
-from strategist.formats.setup import option
+from strategist.formats.completed_config import option
 from strategist.frozen import frozen
 from strategist.units import show_bytes
 

@@ -24,10 +24,10 @@ from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS
 from strategist.formats.catalog import backend
+from strategist.formats.completed_config import Setup
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
 from strategist.formats.memory_effects import LAUNCH_FILE, UNRESOLVED, Bounds, bounds
-from strategist.formats.setup import Setup
 from strategist.formats.source import Source
 from strategist.planning.assumed_values import PLAUSIBLE_VALUES, AssumedRun, assumption_doubts
 from strategist.planning.explain import PlanExplainer, explain, reasons_about

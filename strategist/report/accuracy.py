@@ -8,7 +8,7 @@ from rich.text import Text
 
 from strategist.accuracy.error_metrics import Figures
 from strategist.accuracy.largest_errors import Miss, worst
-from strategist.accuracy.measure import Accuracy
+from strategist.accuracy.prediction_errors import Accuracy
 from strategist.contract.codec import added
 from strategist.frozen import frozen
 from strategist.report.setting_text import candidate_words, percent

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from strategist.accuracy.error_metrics import Figures
 from strategist.accuracy.largest_errors import Miss, misses, worst
-from strategist.accuracy.measure import Accuracy
+from strategist.accuracy.prediction_errors import Accuracy
 from strategist.report.accuracy import (
     GROUPS,
     LEGEND,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strategist.accuracy.measure import read_cases
+from strategist.accuracy.prediction_errors import read_cases
 from strategist.accuracy.row import read_rows
 from strategist.bound.lower_bound import lower_bound
 from tests.accuracy.published import FOLDER

@@ -3,7 +3,7 @@
 import pytest
 
 from strategist.accuracy.case import case_of
-from strategist.accuracy.measure import price_cases
+from strategist.accuracy.prediction_errors import price_cases
 from strategist.accuracy.row import read_rows
 from strategist.accuracy.skip_reason import Skipped, SkipReason
 from strategist.cost.layer_flops import model_flops_per_token

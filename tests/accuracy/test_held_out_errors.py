@@ -19,7 +19,7 @@ from strategist.accuracy.held_out_errors import (
     step_ranges,
     with_intervals,
 )
-from strategist.accuracy.measure import read_cases
+from strategist.accuracy.prediction_errors import read_cases
 from strategist.accuracy.row import read_rows
 from strategist.cost.shipped_calibrations import ANY_STACK, Shipped, shipped
 from strategist.paths import data_dir

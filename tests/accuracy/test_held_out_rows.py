@@ -2,7 +2,7 @@
 
 import re
 
-from strategist.accuracy.measure import read_cases
+from strategist.accuracy.prediction_errors import read_cases
 from strategist.accuracy.row import Row, read_rows
 from strategist.paths import data_dir
 

@@ -8,7 +8,7 @@ from strategist import api
 from strategist.accuracy.case_columns import CaseColumns, columns_of
 from strategist.accuracy.error_metrics import Figures
 from strategist.accuracy.held_out_errors import file_of, held_out_step_seconds, rule_of_thumb_seconds
-from strategist.accuracy.measure import Accuracy, read_cases
+from strategist.accuracy.prediction_errors import Accuracy, read_cases
 from strategist.accuracy.row import read_rows
 from strategist.cost.shipped_calibrations import shipped
 from strategist.paths import data_dir

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from strategist.accuracy.error_metrics import PricedCase
-from strategist.accuracy.measure import price_cases, read_cases
+from strategist.accuracy.prediction_errors import price_cases, read_cases
 from tests.accuracy.published import rows
 
 TOKENS_WITHIN = 0.3

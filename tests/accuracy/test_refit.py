@@ -9,7 +9,7 @@ import pytest
 from strategist.accuracy.case import Case
 from strategist.accuracy.case_columns import columns_of
 from strategist.accuracy.few_shot_calibration import few_shot_errors
-from strategist.accuracy.measure import price_cases, read_cases
+from strategist.accuracy.prediction_errors import price_cases, read_cases
 from strategist.accuracy.refit import MIN_ROWS, memory_spreads, native, refit
 from strategist.accuracy.row import read_rows
 from strategist.accuracy.trial_cases import cases_of

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from strategist_runtime import process
+from strategist_runtime import rank_process
 from strategist_runtime.__main__ import _end, _outcome_of
 from strategist_runtime.rank_record import Recorder
 
@@ -28,7 +28,7 @@ class GlooRank:
     def __init__(self, fault: str, at: int, folder: Path, settings: TrialSettings) -> None:
         self.fault, self.at, self.folder, self.settings = fault, at, folder, settings
         self.recorder = Recorder(folder, int(os.environ["RANK"]))
-        process.on_terminate(lambda: _end(self.recorder, Outcome.CANCELLED, f"ended by SIGTERM in {self.recorder.phase}"))
+        rank_process.on_terminate(lambda: _end(self.recorder, Outcome.CANCELLED, f"ended by SIGTERM in {self.recorder.phase}"))
 
     def run(self) -> None:
         self.recorder.enter("init")
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--settings")
     options = parser.parse_args()
-    process.die_with_parent()
+    rank_process.die_with_parent()
     rank = GlooRank(options.fault, options.at, options.out, codec.load(TrialSettings, options.settings))
     try:
         rank.run()

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from strategist_runtime import process
+from strategist_runtime import rank_process
 from strategist_runtime.__main__ import _end, _outcome_of
 from strategist_runtime.rank_record import Recorder
 
@@ -50,7 +50,7 @@ def torch_data_loader() -> None:
             return 4
 
         def __getitem__(self, index: int) -> object:
-            process.limit_memory(CAPACITY_BYTES)
+            rank_process.limit_memory(CAPACITY_BYTES)
             return bytearray(2**30)
 
     next(iter(torch.utils.data.DataLoader(Greedy(), num_workers=1)))
@@ -70,7 +70,7 @@ def no_record() -> None:
 
 def whole_machine() -> None:
     """Takes all memory of the machine, without a limit of the process."""
-    process.remove_memory_limit()
+    rank_process.remove_memory_limit()
     held = []
     while True:
         held.append(b"x" * 2**26)
@@ -99,7 +99,7 @@ def main() -> None:
         if rank == 1 or options.kind.endswith("all-ranks"):
             if options.kind in NEED_TORCH:  # imported before the limit is set, as in the runtime: failed imports raise any error
                 importlib.import_module("torch")
-            process.limit_memory(CAPACITY_BYTES)
+            rank_process.limit_memory(CAPACITY_BYTES)
             KINDS[options.kind]()
         time.sleep(60)
     except BaseException as error:  # as the runtime's border does

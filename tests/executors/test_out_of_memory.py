@@ -12,7 +12,7 @@ from chaos import Chaos
 from executors.conftest import StandInEngine
 from executors.oom_rank import KINDS
 from executors.test_judge_trial import ENDING, rank_without_record, recorded, successful_rank, verdict
-from strategist_runtime.process import is_out_of_memory
+from strategist_runtime.rank_process import is_out_of_memory
 
 from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan

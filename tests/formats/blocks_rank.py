@@ -151,7 +151,7 @@ def chunked_loss() -> None:
 CHECKS: dict[str, Callable[[], None]] = {check.__name__: check for check in (decoder, data, names, loss_scale, chunked_loss)}
 
 if __name__ == "__main__":
-    from strategist_runtime.process import leave
+    from strategist_runtime.rank_process import leave
 
     CHECKS[sys.argv[1]]()
     leave()

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from strategist_runtime.compat.context import register_cpu_kernel
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 
 if __name__ == "__main__":
     if sys.argv[1] == "ring":

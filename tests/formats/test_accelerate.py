@@ -20,7 +20,7 @@ from strategist.files import yaml_file
 from strategist.formats.accelerate_export import configuration
 from strategist.formats.catalog import find_format
 from strategist.formats.commented_text import yaml_text
-from strategist.formats.setup import GivenValues
+from strategist.formats.completed_config import GivenValues
 
 HALF = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 MIXED = {"fp32": "no"}

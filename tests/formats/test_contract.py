@@ -16,10 +16,10 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
 from strategist.errors import InputError
 from strategist.formats.catalog import find_format, formats, recognise
+from strategist.formats.completed_config import GivenValues, Setup, setup
 from strategist.formats.config_reader import parse_config, read
 from strategist.formats.export_notes import LEARNING_RATE
 from strategist.formats.format import ExportedFiles, Format
-from strategist.formats.setup import GivenValues, Setup, setup
 from strategist.formats.source import Source, parse
 from strategist.planning.review import imported
 from strategist.programs.backends import load_backend

@@ -16,7 +16,7 @@ from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format
-from strategist.formats.setup import GivenValues
+from strategist.formats.completed_config import GivenValues
 
 HALF = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 

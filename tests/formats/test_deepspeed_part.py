@@ -8,9 +8,9 @@ import pytest
 
 from strategist import api
 from strategist.contract.plan import Plan
+from strategist.formats.completed_config import GivenValues
 from strategist.formats.config_reader import read
 from strategist.formats.parsed_config import ParsedConfig
-from strategist.formats.setup import GivenValues
 
 CONFIG = {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": "auto"}, "zro": 1}
 HOLDERS = {

@@ -16,7 +16,7 @@ from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format
 from strategist.formats.commented_text import yaml_text
-from strategist.formats.setup import GivenValues
+from strategist.formats.completed_config import GivenValues
 
 OPTIMIZERS = {"adamw8bit": "adamw_torch_8bit", "sgd": "sgd"}
 

@@ -12,8 +12,8 @@ from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.formats.accelerate import FORMAT
+from strategist.formats.completed_config import GivenValues
 from strategist.formats.config_reader import parse_config
-from strategist.formats.setup import GivenValues
 from strategist.formats.source import load
 from strategist.formats.trl_accelerate_configs import SHIPPED, shipped
 

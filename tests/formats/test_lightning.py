@@ -15,7 +15,7 @@ from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format
-from strategist.formats.setup import GivenValues
+from strategist.formats.completed_config import GivenValues
 
 IMPORTS = "import lightning as L\nimport torch\nfrom torch.distributed.fsdp import ShardingStrategy\n"
 ROWS = [*(f"self_attn.{name}_proj" for name in "qkv"), "mlp.gate_proj", "mlp.up_proj"]

@@ -15,10 +15,10 @@ from strategist.contract.estimate import Fit
 from strategist.contract.model import ModelShape
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
+from strategist.formats.completed_config import GivenValues
 from strategist.formats.config_reader import names, parse_config
 from strategist.formats.megatron_lm import DEGREES, FSDP, SETTING_ENTRIES, UNPRICED_ENTRIES
 from strategist.formats.parsed_config import ParsedConfig
-from strategist.formats.setup import GivenValues
 from strategist.formats.source import parse
 from strategist.profiles.models import find_preset
 

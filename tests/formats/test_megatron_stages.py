@@ -15,10 +15,10 @@ from strategist.contract.settings import value_of
 from strategist.contract.workload import Workload
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format
+from strategist.formats.completed_config import GivenValues, setup
 from strategist.formats.config_reader import parse_config
 from strategist.formats.megatron_stages import LIST, stage_layers
 from strategist.formats.parsed_config import ParsedConfig
-from strategist.formats.setup import GivenValues, setup
 from strategist.formats.source import parse
 from strategist.planning.planner import ranked
 from strategist.planning.review import imported

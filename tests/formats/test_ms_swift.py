@@ -10,7 +10,7 @@ from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.formats.catalog import recognise
-from strategist.formats.setup import GivenValues
+from strategist.formats.completed_config import GivenValues
 from strategist.formats.source import parse
 
 COMMAND = "NPROC_PER_NODE=8 CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \\\nswift sft \\\n  --model qwen2.5-7b \\\n  "

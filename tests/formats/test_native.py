@@ -16,8 +16,8 @@ from strategist.contract.request import Request
 from strategist.errors import FileError
 from strategist.formats import native
 from strategist.formats.catalog import recognise
+from strategist.formats.completed_config import GivenValues, setup
 from strategist.formats.config_entries import Entries
-from strategist.formats.setup import GivenValues, setup
 from strategist.formats.source import load, parse
 
 NOTHING = GivenValues(workload={}, settings={})

@@ -12,9 +12,9 @@ import pytest
 from formats.frameworks import INSTALLED
 from strategist import api
 from strategist.errors import FileError, InputError
+from strategist.formats.completed_config import GivenValues, Setup, setup
 from strategist.formats.config_reader import read
 from strategist.formats.parsed_config import ParsedConfig
-from strategist.formats.setup import GivenValues, Setup, setup
 from strategist.formats.source import Source
 
 ROOT = INSTALLED / "examples"

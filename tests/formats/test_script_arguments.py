@@ -8,7 +8,7 @@ import pytest
 from strategist import api
 from strategist.contract.estimate import Fit
 from strategist.contract.review import Review
-from strategist.formats.setup import GivenValues
+from strategist.formats.completed_config import GivenValues
 
 TRAIN = "torchrun train.py --model_name_or_path $MODEL --per_device_train_batch_size 1 --bf16 True "
 

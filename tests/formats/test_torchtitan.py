@@ -21,8 +21,8 @@ from strategist.contract.settings import value_of
 from strategist.errors import FileError, InputError
 from strategist.executors.command import CommandExecutor
 from strategist.formats.catalog import find_format, recognise
+from strategist.formats.completed_config import GivenValues, setup
 from strategist.formats.config_reader import names, read
-from strategist.formats.setup import GivenValues, setup
 from strategist.formats.source import load, parse
 from strategist.formats.torchtitan import STEP_TOKENS, TOKENS
 from strategist.formats.torchtitan_entries import NOTE, normalized

@@ -11,7 +11,7 @@ from strategist.contract.estimate import Fit
 from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError, InputError
-from strategist.formats.setup import GivenValues
+from strategist.formats.completed_config import GivenValues
 
 FULL: dict[str, Any] = {
     "output_dir": "/tmp/out", "seed": None, "shuffle": True, "epochs": 1, "device": "cuda", "dtype": "bf16",

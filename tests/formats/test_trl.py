@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from strategist import api
-from strategist.formats.setup import GivenValues
+from strategist.formats.completed_config import GivenValues
 
 ARGUMENTS = "--model_name_or_path m --per_device_train_batch_size 1"
 

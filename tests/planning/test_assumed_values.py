@@ -10,7 +10,7 @@ import yaml
 from strategist import api
 from strategist.contract.estimate import Fit
 from strategist.contract.review import Review
-from strategist.formats.setup import GivenValues
+from strategist.formats.completed_config import GivenValues
 from strategist.paths import data_dir
 from strategist.planning.assumed_values import PLAUSIBLE_VALUES
 

@@ -10,9 +10,9 @@ from formats.plans import deck
 from strategist import api
 from strategist.contract.estimate import DEFAULT_CONFIDENCE, Fit
 from strategist.contract.review import Review
+from strategist.formats.completed_config import GivenValues, setup
 from strategist.formats.config_reader import parse_config
 from strategist.formats.deepspeed import FORMAT
-from strategist.formats.setup import GivenValues, setup
 from strategist.formats.source import parse
 from strategist.planning.review import imported, reasons, reviewed
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from strategist import api
-from strategist.accuracy.measure import Accuracy
+from strategist.accuracy.prediction_errors import Accuracy
 
 ROW = {
     "row_id": "r", "model": "Llama-like 1B",

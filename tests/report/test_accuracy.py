@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from strategist import api
-from strategist.accuracy.measure import Accuracy
+from strategist.accuracy.prediction_errors import Accuracy
 from strategist.accuracy.skip_reason import SkipReason
 from strategist.contract import codec
 from strategist.report.accuracy import accuracy_document, accuracy_report

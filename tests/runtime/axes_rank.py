@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from strategist_runtime.measure.profile import Profile, profiled
 from strategist_runtime.mesh import axis_of
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 from torch.distributed.device_mesh import init_device_mesh
 
 from strategist.contract.layout import Layout

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from strategist_runtime.mesh import make_meshes
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 from strategist_runtime.rank_record import Recorder
 from strategist_runtime.training.session import begin
 from strategist_runtime.training.trainer import make_trainer

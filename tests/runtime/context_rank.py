@@ -10,7 +10,7 @@ import torch.distributed as dist
 from strategist_runtime.compat import context as compat_context
 from strategist_runtime.measure.traffic import CollectiveCounter
 from strategist_runtime.model.attention import Core
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 ROWS, HEADS, KEY_HEADS, TOKENS, HEAD_SIZE = 2, 4, 2, 32, 8

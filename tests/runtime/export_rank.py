@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from strategist_runtime.mesh import make_meshes
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 from strategist_runtime.training.trainer import make_trainer
 from strategist_runtime.weights.export import export
 

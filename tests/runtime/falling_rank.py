@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 
 
 def main(starts: Path, end: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from strategist_runtime.measure.profile import Profile, profiled
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 
 SIZE, REPEATS = 4_000_000, 3
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.model.decoder import plain_names
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 from strategist_runtime.training.trainer import StepResult, make_trainer
 from torch.distributed.tensor import DTensor
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from strategist_runtime.process import count_memory_closely, die_with_parent, leave
+from strategist_runtime.rank_process import count_memory_closely, die_with_parent, leave
 
 PORT_BYTES = 8
 TRACEBACK_SIGNAL = signal.SIGUSR2

@@ -3,7 +3,7 @@
 import sys
 
 from strategist_runtime.machine import communication, compute, profile
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 
 if __name__ == "__main__":
     compute.BUDGET_SECONDS = communication.BUDGET_SECONDS = 0.0

@@ -11,7 +11,7 @@ from strategist_runtime.data.batch import Batch
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.parallel.copy_streams import Copy, CopyStream, streams_of
 from strategist_runtime.parallel.streaming import Stage, Streaming
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 from strategist_runtime.simulate.host_memory import HOST, creating_part
 from strategist_runtime.simulate.live_tensors import Live
 from strategist_runtime.simulate.races import Races

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from strategist_runtime.compat.dtensor import local
 from strategist_runtime.mesh import make_meshes
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 from strategist_runtime.training.checkpoint import Checkpoints
 from strategist_runtime.training.checkpoint_state import state_of
 from strategist_runtime.training.trainer import Trainer, make_trainer

@@ -151,7 +151,7 @@ def test_qlora_needs_dense_layers():
 
 
 def test_checking_capabilities_does_not_import_torch():
-    code = "import sys, strategist_runtime.capability, strategist_runtime.process; sys.exit('torch' in sys.modules)"
+    code = "import sys, strategist_runtime.capability, strategist_runtime.rank_process; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from strategist_runtime.mesh import Meshes, make_meshes
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 from strategist_runtime.training.evaluation import Evaluation, make_evaluation
 from strategist_runtime.training.profiling import load_and_step
 from strategist_runtime.training.trainer import make_trainer

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from strategist_runtime.adapters.transformers_export import export_external_model
 from strategist_runtime.mesh import make_meshes
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 from strategist_runtime.training.trainer import make_trainer
 
 from runtime.parity_rank import of_all_stages, train

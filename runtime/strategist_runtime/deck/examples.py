@@ -23,7 +23,7 @@ from pathlib import Path
 
 from strategist.contract import codec
 from strategist.contract.card_example import Script, ScriptOutcome, ScriptResult, Scripts
-from strategist_runtime import process
+from strategist_runtime import rank_process
 
 PRELOADED = (
     "torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.tensor.experimental",
@@ -57,7 +57,7 @@ class RankResult:
 def main(arguments: Sequence[str]) -> None:
     """Runs all scripts; writes a JSON line for each as soon as it has ended."""
     source, target = map(Path, arguments)
-    process.die_with_parent()
+    rank_process.die_with_parent()
     os.environ.update({**SINGLE_THREADED, **dict.fromkeys(HIDDEN, "")})
     batch = codec.load(Scripts, source)
     _preload()
@@ -134,7 +134,7 @@ def _start(script: Script, folder: Path, rank: int, port: int, group: int) -> in
         os.setpgid(pid, group or pid)
         return pid
     try:
-        process.die_with_parent()
+        rank_process.die_with_parent()
         os.setpgid(0, group)
         _redirect(folder, rank)
         rank_variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": script.ranks, "LOCAL_WORLD_SIZE": script.ranks}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from strategist.contract import codec
 from strategist.contract.machine import MachineRecord
-from strategist_runtime import process
+from strategist_runtime import rank_process
 from strategist_runtime.rank_record import Recorder
 
 TIMEOUT_SECONDS = 60.0
@@ -21,10 +21,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the record")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True, help="what to measure")
     options = parser.parse_args(arguments)
-    process.die_with_parent()
+    rank_process.die_with_parent()
     recorder = Recorder(options.out, int(os.environ["RANK"]))
     if options.device == "cpu":
-        process.count_memory_closely()  # as in a trial; it changes the cost of allocations
+        rank_process.count_memory_closely()  # as in a trial; it changes the cost of allocations
     record = _measure(options.device, recorder)
     if recorder.rank == 0:
         codec.save(record, options.out / "machine.json")

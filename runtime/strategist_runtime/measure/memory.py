@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.rank_observation import Moment
-from strategist_runtime import process
+from strategist_runtime import rank_process
 from strategist_runtime.compat.compiler import is_compiled
 from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.measure.kernel_kinds import ENGINE, OPTIMIZER, on_cpu, spans_of
@@ -19,7 +19,7 @@ from strategist_runtime.measure.spans import MODULE_PREFIX, UPDATE, span
 def limit_memory(capacity_bytes: int, device: torch.device) -> None:
     """Limits this rank to ``capacity_bytes`` of device memory, if the device has more."""
     if device.type == "cpu":
-        process.limit_memory(capacity_bytes)
+        rank_process.limit_memory(capacity_bytes)
     elif (total := torch.cuda.get_device_properties(device).total_memory) > capacity_bytes:
         torch.cuda.set_per_process_memory_fraction(capacity_bytes / total, device)
 

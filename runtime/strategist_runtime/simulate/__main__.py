@@ -12,7 +12,7 @@ from strategist.contract import codec
 from strategist.contract.plan import Plan
 from strategist.contract.simulation import SimulatedRank
 from strategist.errors import StrategistError
-from strategist_runtime.process import leave
+from strategist_runtime.rank_process import leave
 
 
 def main(arguments: Sequence[str]) -> None:

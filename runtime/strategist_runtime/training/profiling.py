@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from strategist_runtime import process
+from strategist_runtime import rank_process
 from strategist_runtime.compat import profile as compat_profile
 from strategist_runtime.compat.device import peak_bytes
 from strategist_runtime.measure import memory, profile, trace
@@ -35,7 +35,7 @@ def profile_steps(trainer: Trainer, recorder: Recorder, index: int, count_index:
     """
     figures, device = recorder.figures, trainer.device
     figures.peak_memory_bytes, figures.peak_reserved_bytes = peak_bytes(device), compat_profile.peak_reserved_bytes(device)
-    process.remove_memory_limit()  # so that the memory limit does not apply to the profiler's memory
+    rank_process.remove_memory_limit()  # so that the memory limit does not apply to the profiler's memory
     static = memory.static_bytes(trainer.parts, trainer.optimizer, tables(trainer))
     results: list[StepResult] = []
     folder = Path(trainer.settings.trace) if trainer.settings.trace else None

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from strategist.contract import codec
 from strategist.contract.measurement import Course
 from strategist.errors import InputError
-from strategist_runtime import process
+from strategist_runtime import rank_process
 from strategist_runtime.compat.device import peak_bytes, reset_peak_memory, synchronize
 from strategist_runtime.compat.groups import set_timeouts
 from strategist_runtime.rank_record import NotFinite, Recorder, Stopped
@@ -109,7 +109,7 @@ class Session:
 
     def _finish(self, index: int, result: StepResult, seconds: float) -> None:
         """Completes a step: records its figures, then evaluates and saves if that is due."""
-        memory_bytes = peak_bytes(self.trainer.device) or max(0, process.data_bytes() - self.recorder.idle_bytes)
+        memory_bytes = peak_bytes(self.trainer.device) or max(0, rank_process.data_bytes() - self.recorder.idle_bytes)
         loss, grad_norm = (result.loss, result.grad_norm) if result.finite else (None, None)
         self.recorder.step(index, loss=loss, grad_norm=grad_norm, seconds=seconds, memory_bytes=memory_bytes)
         self._check_result(index, result)
@@ -170,7 +170,7 @@ class Session:
         assert self.checkpoints is not None
         phase = self.recorder.phase
         self.recorder.enter("save")
-        process.remove_memory_limit()  # so that the memory limit does not apply to the copy of the state in host memory
+        rank_process.remove_memory_limit()  # so that the memory limit does not apply to the copy of the state in host memory
         self.checkpoints.save(self.trainer, done, evaluation_loss)
         self.recorder.enter(phase)
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from strategist.errors import InputError
+from strategist.formats.completed_config import GivenValues, Setup, setup
 from strategist.formats.finding_codes import finding
 from strategist.formats.parsed_config import ParsedConfig
-from strategist.formats.setup import GivenValues, Setup, setup
 from strategist.formats.source import parse
 
 SOURCE = parse("stage: 3\nbatch: 8\n", "x.yaml")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strategist.accuracy.measure import accuracy, price_cases, read_cases
+from strategist.accuracy.prediction_errors import accuracy, price_cases, read_cases
 from strategist.accuracy.skip_reason import SkipReason
 from tests.accuracy.published import made, row, rows
 

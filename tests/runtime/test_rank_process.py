@@ -5,16 +5,16 @@ import subprocess
 import sys
 
 import pytest
-from strategist_runtime.process import data_bytes, is_out_of_memory
+from strategist_runtime.rank_process import data_bytes, is_out_of_memory
 
 PROGRAM = """
-from strategist_runtime import process
-process.limit_memory(64 * 2**20)
+from strategist_runtime import rank_process
+rank_process.limit_memory(64 * 2**20)
 kept = bytearray(48 * 2**20)
 try:
     bytearray(32 * 2**20)
 except MemoryError:
-    process.remove_memory_limit()
+    rank_process.remove_memory_limit()
     more = bytearray(32 * 2**20)
     print("held and released")
 """
