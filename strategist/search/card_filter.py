@@ -17,8 +17,8 @@ from strategist.frozen import frozen
 from strategist.rules.backend import Backend
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge, undecided
 from strategist.search.blocks import BLOCK_COLUMNS, Space
+from strategist.search.candidate_classes import candidate_classes, effect_columns, single_candidates
 from strategist.search.candidate_tables import CandidateSet, block_table, candidate_set
-from strategist.search.classes import candidate_classes, effect_columns, single_candidates
 from strategist.search.options import forced_options
 from strategist.search.space_constraints import SpaceConstraints
 
