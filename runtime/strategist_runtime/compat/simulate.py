@@ -92,6 +92,8 @@ class Chunks(Sequence[Tensor]):
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < self._count:  # ends an iteration, too
+            raise IndexError(f"chunk {index} of {self._count}")
         size = self._tensor.size(self._dim)
         most = -(-size // self._count)
         length = min(most, size - index * most)

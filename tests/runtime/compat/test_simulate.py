@@ -15,7 +15,7 @@ def test_chunks_that_are_made_when_they_are_read_equal_those_of_torch(shape: tup
     tensor = torch.arange(torch.Size(shape).numel()).reshape(shape)
     chunks, expected = Chunks(tensor, count, dim), _chunk_with_empty(tensor, count, dim)
     assert len(chunks) == len(expected)
-    for chunk, same in zip((chunks[index] for index in range(count)), expected, strict=True):
+    for chunk, same in zip(chunks, expected, strict=True):
         assert torch.equal(chunk, same)
         assert chunk.stride() == same.stride()
         assert chunk.numel() == 0 or chunk.data_ptr() == same.data_ptr(), "chunks share the tensor's memory"
