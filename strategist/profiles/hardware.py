@@ -26,6 +26,9 @@ _SIZE = re.compile(r"([0-9]+)Gi?B", re.IGNORECASE)
 _VARIANT_WORD = re.compile(r"[0-9]+Gi?B|[0-9]+W|SXM[0-9]?|PCIe|OAM|HBM[0-9]e?", re.IGNORECASE)
 """Words of a name besides the chip: memory, power, form of the board."""
 
+_SLICE = re.compile(r"(?<![a-z])MIG(?![a-z])", re.IGNORECASE)
+"""A slice of a GPU: ``MIG 1g.10gb`` as CUDA names it, ``nvidia.com/mig-1g.10gb`` as Kubernetes does."""
+
 MEMORY_TOLERANCE = 0.07
 """Share by which published memory sizes of one device differ: GB or GiB, total or usable."""
 
@@ -122,6 +125,9 @@ def _chip(stem: str) -> str:
 
 def unknown_device(value: str, name: str) -> InputError:
     """The error for an unknown device."""
+    if _SLICE.search(name):
+        law = "a MIG slice has a share of its GPU's compute, memory and bandwidth, and shipped profiles are of whole GPUs"
+        return InputError(value, law, "measure the slice with strategist profile -o slice.yaml, and pass that file")
     names, do = device_names(), "describe it in a cluster file and pass its path (strategist hardware list: all names)"
     return catalog.unknown(value, f"no device is named {name!r}", name, (*names, *other_names()["aliases"]), do, listed=names)
 

@@ -10,6 +10,9 @@ from strategist.errors import InputError
 SMI_TIMEOUT_SECONDS = 30
 """Without persistence mode the driver initialises every GPU first."""
 
+_DIVIDED, _WHOLE = re.compile(r"\s*,\s*Enabled$"), re.compile(r"\s*,\s*(Disabled|\[?N/A\]?|\[Not Supported\])$")
+"""MIG mode of a GPU behind its name; GPUs that cannot be divided have none."""
+
 VENDOR = re.compile(r"\b(NVIDIA|GeForce|Tesla)\s+", re.IGNORECASE)
 
 
@@ -33,13 +36,14 @@ def nvidia_smi(*arguments: str) -> str:
 
 
 def gpu_names() -> tuple[str, ...]:
-    """One name per NVIDIA GPU, as ``nvidia-smi`` lists them, without the vendor; empty without ``nvidia-smi``.
+    """One name per NVIDIA GPU, as ``nvidia-smi`` lists them, without the vendor; empty without ``nvidia-smi``. The name of a GPU that
+    is divided into slices ends in MIG.
 
     Raises:
         InputError: ``nvidia-smi`` exists but does not answer.
     """
-    lines = nvidia_smi("--query-gpu=name", "--format=csv,noheader").splitlines()
-    return tuple(VENDOR.sub("", line).strip() for line in lines if line.strip())
+    lines = nvidia_smi("--query-gpu=name,mig.mode.current", "--format=csv,noheader").splitlines()
+    return tuple(_DIVIDED.sub(" MIG", _WHOLE.sub("", VENDOR.sub("", line).strip())) for line in lines if line.strip())
 
 
 def topology() -> str:

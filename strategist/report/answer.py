@@ -26,8 +26,10 @@ Section = Callable[[Answer, int], Iterator[RenderableType]]
 
 
 def answer_report(answer: Answer, sections: Collection[str] = SECTION_NAMES, rank: int = 1) -> Group:
-    """The full answer, most important first; or only the named ``sections``, for the plan with this ``rank``."""
-    verdict = [Text(f"\n{answer.verdict}")] if set(sections) == set(SECTION_NAMES) else []
+    """The full answer, most important first; or only the named ``sections``, for the plan with this ``rank``. Without a plan, the
+    verdict says why.
+    """
+    verdict = [Text(f"\n{answer.verdict}")] if set(sections) == set(SECTION_NAMES) or not answer.plans else []
     return Group(title(answer), *verdict, *selected_blocks(SECTIONS, sections, answer, rank))
 
 

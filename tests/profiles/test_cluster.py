@@ -82,6 +82,8 @@ def test_given_host_memory_is_per_node():
         ("x", "a count and a device are needed"),
         ("", "a count and a device are needed"),
         ("2x2x2xH100", "no device is named"),
+        ("7xNVIDIA A100-SXM4-80GB MIG 1g.10gb", "a MIG slice has a share of its GPU.*strategist profile -o"),
+        ("1xnvidia.com/mig-3g.40gb", "a MIG slice has a share of its GPU"),
         ("nothing.yaml", "cannot be read"),
     ],
 )
@@ -215,8 +217,9 @@ def smi(tmp_path, monkeypatch):
     return install
 
 
-def test_local_resolves_to_the_gpus_of_nvidia_smi(smi):
-    smi("echo NVIDIA GeForce RTX 4090; echo NVIDIA GeForce RTX 4090")
+@pytest.mark.parametrize("mode", ["[N/A]", "Disabled"])
+def test_local_resolves_to_the_gpus_of_nvidia_smi(smi, mode):
+    smi(f"echo 'NVIDIA GeForce RTX 4090, {mode}'; echo 'NVIDIA GeForce RTX 4090, {mode}'")
     cluster = resolve_cluster("local")
     assert (cluster.nodes, cluster.gpus_per_node, cluster.device.name) == (1, 2, "RTX4090")
     assert cluster.host_memory_bytes is not None
@@ -228,6 +231,7 @@ def test_local_resolves_to_the_gpus_of_nvidia_smi(smi):
     [
         ("echo NVIDIA H200; echo NVIDIA A10", "the GPUs here differ"),
         ("echo NVIDIA Quux 9", "no device is named 'Quux 9'"),
+        ("echo NVIDIA H100 80GB HBM3, Enabled", "a MIG slice has a share of its GPU"),
         ("echo NVIDIA-SMI has failed >&2; exit 9", "NVIDIA-SMI has failed"),
     ],
 )

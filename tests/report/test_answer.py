@@ -136,6 +136,11 @@ def test_an_answer_without_plans_shows_alternatives() -> None:
     assert "tok/s" not in text
 
 
+def test_a_section_of_an_answer_without_plans_starts_with_the_verdict() -> None:
+    assert ANSWER.verdict in rendered(answer_report(replace(ANSWER, plans=()), ["plans"]), 200)
+    assert ANSWER.verdict not in rendered(answer_report(ANSWER, ["plans"]), 200)
+
+
 def test_an_answer_without_alternatives_suggests_more_devices() -> None:
     assert "ask for more devices with --gpus" in rendered(answer_report(replace(ANSWER, plans=(), alternatives=(), feasible=0)))
     assert "ask for more devices" not in rendered(answer_report(ANSWER))
