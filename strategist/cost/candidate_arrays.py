@@ -83,6 +83,7 @@ class View:
     replicas_outermost: Mask
     compiled: Mask
     float8: Mask
+    float8_rows: Mask
     float8_gather: Mask
     half_hook: Mask
     low_rank_hook: Mask
@@ -270,6 +271,7 @@ def view(columns: Columns, workload: Workload) -> View:
         replicas_outermost=chosen("layout.axis_order", AXIS_ORDERS[1]),
         compiled=chosen("knobs.compile", True),
         float8=~chosen("knobs.float8", "none"),
+        float8_rows=chosen("knobs.float8", "rowwise"),
         float8_gather=chosen("knobs.float8_all_gather", True),
         half_hook=chosen("knobs.comm_hook", "bf16") | chosen("knobs.comm_hook", "fp16"),
         low_rank_hook=chosen("knobs.comm_hook", "powersgd"),

@@ -63,6 +63,10 @@ CAST_BYTES, EAGER_CAST_BYTES = 5, 25
 again, written. Eager: absolute value and maximum (6), scaled in fp32 (6), clamped (8), cast (5).
 """
 
+COLUMN_CAST_BYTES = 16
+"""The same where a compiled cast has a scale for each column of what it reads: kernels of inductor move 5 bytes at 0.6 to 0.7 TB/s,
+as their reads are not contiguous, and at 2.0 to 2.2 TB/s with scales by row (H100, github.com/pytorch/pytorch/issues/149982).
+"""
 
 COMPILED_LOSS_BYTES = 8.0
 """Bytes that a compiled loss moves for each bf16 logit: read for maximum and sum, read and written backward."""
@@ -189,6 +193,8 @@ def computed_tokens(model: ModelShape, workload: Workload, stack: Stack) -> floa
 def _cast_bytes(model: ModelShape, stack: Stack, weights: Floats, v: View) -> tuple[Floats, Floats]:
     """Bytes moved to cast to float8, in the forward and in the backward pass: a matmul's input, and the gradient of its output;
     also the input once more unless it was saved in float8, and in both passes the ``weights`` unless they are cast once a step.
+    With a scale per row, the gradient is cast twice, as its two matmuls sum over different dimensions; they sum over the columns
+    of the input, the weights and one of the gradients.
 
     Transformer Engine casts what sequence parallelism splits before it gathers it (transformer_engine/pytorch/module: base.py,
     ``grad_output_preprocess``; layernorm_linear.py); torchao casts what its linears take (torchao/float8/float8_linear.py:
@@ -204,8 +210,10 @@ def _cast_bytes(model: ModelShape, stack: Stack, weights: Floats, v: View) -> tu
     gradients = hidden + (model.query_width + model.key_value_width + (model.ffn_matrices - 1) * inner) / v.tp
     fused = v.compiled | (stack.elementwise == "fused") | saved
     each = np.where(v.float8, np.where(fused, CAST_BYTES, EAGER_CAST_BYTES), 0.0)
+    by_column = np.where(v.float8_rows & v.compiled & (not saved), COLUMN_CAST_BYTES, each)
     parameters = 0.0 if stack.casts_once else weights
-    return each * (v.tokens * inputs + parameters), each * (v.tokens * (gradients + (0.0 if saved else inputs)) + parameters)
+    again = (0.0 if saved else inputs) + np.where(v.float8_rows & (not saved), gradients, 0.0)
+    return each * (v.tokens * inputs + parameters), each * v.tokens * gradients + by_column * (v.tokens * again + parameters)
 
 
 def _kernels(stack: Stack, repeated_elementwise: Floats, repeated_sums: Floats, v: View) -> Floats:

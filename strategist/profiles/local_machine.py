@@ -36,8 +36,8 @@ def nvidia_smi(*arguments: str) -> str:
 
 
 def gpu_names() -> tuple[str, ...]:
-    """One name per NVIDIA GPU, as ``nvidia-smi`` lists them, without the vendor; empty without ``nvidia-smi``. The name of a GPU that
-    is divided into slices ends in MIG.
+    """One name per NVIDIA GPU, as ``nvidia-smi`` lists them, without the vendor; empty without ``nvidia-smi``. The name of a GPU
+    that is divided into slices ends in MIG.
 
     Raises:
         InputError: ``nvidia-smi`` exists but does not answer.

@@ -244,6 +244,14 @@ def test_casts_to_float8_take_each_matmul_input_and_each_gradient_of_an_output_o
     assert work(DENSE).cast_bytes[0] == 0
 
 
+def test_a_scale_per_row_casts_gradients_twice_and_columns_slowly() -> None:
+    """Inputs and gradients as above. A weight's gradient sums over tokens, so that scales are per column: 16 bytes a value."""
+    inputs, gradients = 2048 + 1024 + 4096, 2048 + 2048 + 8192
+    found = work(DENSE, stack=replace(NATIVE, casts_once=True), float8="rowwise", compile=True)
+    assert found.cast_bytes[0] == 5 * ALL * inputs
+    assert found.cast_backward_bytes[0] == ALL * (5 * gradients + 16 * (gradients + inputs))
+
+
 def test_each_expert_casts_its_own_copy_of_a_token() -> None:
     plain = replace(NATIVE, casts_once=True)
     moved = [

@@ -91,6 +91,7 @@ def test_device_names_are_matched_loosely(name, stem):
         ("RTX 4090 48GB (modified)", 48, "rtx4090-48gb"),
         ("RTX 5060 Ti", 16, "rtx5060ti-16gb"),
         ("RTX 4070 Ti SUPER", 16, "rtx4070ti-super"),
+        ("NVIDIA GeForce RTX 4080", 16, "rtx4080"),
         ("RTX PRO 6000 Blackwell", 96, "rtx-pro-6000"),
         ("RTX 6000 Ada", 48, "rtx6000-ada"),
         ("Quadro RTX 6000", 24, "quadro-rtx6000"),
