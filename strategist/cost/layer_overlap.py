@@ -41,9 +41,9 @@ def exposed_layer_links(inputs: LayerInputs, layer: LayerSeconds, factors: Facto
 
 
 def _hidden_ring(inputs: LayerInputs, layer: LayerSeconds) -> Floats:
-    """Seconds of a layer's ring that its attention hides. Each of cp blocks of attention runs while the next keys and values arrive,
-    or during the first block all of them. In the backward pass the gradients of one block travel beside the next
-    (TransformerEngine, context_parallel.py: AttnFuncWithCPAndKVP2P; torch 2.13: _templated_ring_attention_backward).
+    """Seconds of a layer's ring that its attention hides. During each of cp blocks of attention the next keys and values arrive, or
+    during the first block all of them. In the backward pass the gradients of one block travel beside the next (TransformerEngine,
+    context_parallel.py: AttnFuncWithCPAndKVP2P; torch 2.13: _templated_ring_attention_backward).
     """
     v, compute, keys = inputs.v, inputs.layer, inputs.links.cp_keys
     if not keys.any():

@@ -96,8 +96,8 @@ def test_tensor_and_expert_factors_scale_exposed_communication() -> None:
 
 
 def ring_seconds(bytes_per_second: float, keys: str) -> tuple[float, float]:
-    """Exposed seconds of rings in a step of four sequences of 65,536 tokens on eight ranks, and seconds of attention. Gradients travel
-    in bf16 and no return hop is needed.
+    """Exposed seconds of rings in a step of four sequences of 65,536 tokens on eight ranks, and seconds of attention. Gradients
+    travel in bf16 and no return hop is needed.
     """
     stack = replace(NATIVE, ring_keys=keys, ring_gradients="computed")
     long = replace(WORKLOAD, seq_len=65536, global_batch=4)
@@ -123,7 +123,7 @@ def test_attention_hides_a_ring_for_all_blocks_but_one() -> None:
 
 
 def test_gathered_keys_arrive_beside_the_first_block_of_attention() -> None:
-    """Of the forward pass, 2 of 7 parts of attention, an eighth hides the gather; in the backward pass one and the ring of gradients."""
+    """The forward pass is 2 of 7 parts of attention: an eighth hides the gather. The ring of gradients lacks one block, too."""
     exposed, attention = ring_seconds(2e9, "gathered")
     hidden = 2 / 7 * 1 / 8 + 5 / 7 * 7 / 8
     assert exposed == pytest.approx(3 * RING_BYTES / 2e9 - (1 - CONTENTION) * hidden * attention)
