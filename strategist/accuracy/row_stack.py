@@ -44,6 +44,7 @@ from strategist.accuracy.text_columns import (
     TILED,
     TRANSFORMER_ENGINE_LAYERS,
     UNCHUNKED_LOSS,
+    WHOLE_CHECKPOINTS,
     last_number,
     matched_value,
     without_parentheses,
@@ -82,6 +83,8 @@ def stack_of(row: Row) -> Stack:
         changes["tile_tokens"] = tile
     elif TILED.search(without_parentheses(row.text)):
         changes |= {"tile_tokens": float(row.hidden or DEFAULT_TILE_TOKENS), "tiles_recompute": True}
+    if WHOLE_CHECKPOINTS.search(row.notes):
+        changes["recomputes"] = "all"
     changes["adapters"] = matched_value(ADAPTERS, row.text, stack.adapters)
     return replace(stack, loss=_loss(row, stack.loss), memory_traits=_memory_traits(row, stack), **changes)  # type: ignore[arg-type]
 

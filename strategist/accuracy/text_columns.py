@@ -235,6 +235,8 @@ FP32_GRADIENTS = _pattern(r"fp32 (unsharded )?(gradient|grad)s?( accumulation| r
 """Gradients are kept in fp32, whatever the framework's default."""
 
 NO_SYNC = _pattern(r"no_sync(\(\))? (on|accumulation)|under no_sync")
+WHOLE_CHECKPOINTS = _pattern(r"\btorch (1\.\d+|2\.0)\b")
+"""torch before 2.1, whose checkpoints compute all of a layer again."""
 FP16_ACCUMULATION = _pattern(r"allow_fp16_accumulation\s*=\s*true")
 """A setting of torch's matmuls; frameworks with their own matmuls ignore it."""
 ASYNC_OPTIMIZER = _pattern(r"\basync(hronous)? optimizer")

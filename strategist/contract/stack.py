@@ -18,6 +18,7 @@ DISPATCH = ("choices", "ranks")
 COLLECTIVES = ("nccl", "copies")
 UPDATES = ("host", "device")
 RING_GRADIENTS = ("fp32", "computed")
+RING_KEYS = ("gathered", "passed")
 EXPERTS = ("grouped", "streams", "sliced")
 RECOMPUTES = ("all", "needed")
 ADAPTERS = ("all", "attention", "query_key_value", "query_value")
@@ -60,6 +61,8 @@ class Stack:
     hides_resharded_reductions: they do in any case where parameters are resharded after the forward pass (DeepSpeed's ZeRO-3).
     collectives: ``nccl`` kernels, or ``copies`` by the devices' copy engines, which without peer access go through host memory at
         the rate of each device's own link.
+    ring_keys: keys and values of other context-parallel ranks are ``gathered`` beside the first block of attention (torch's
+        ``set_rotate_method("allgather")``, its default), or ``passed`` from rank to rank, each beside the block before it.
     ring_gradients: the type in which gradients of keys and values are sent between context-parallel ranks: ``fp32``, from the first
         rank around to the first, as in torch's ring attention, or the compute type (``computed``).
     offloaded_update: offloaded optimizer states are updated by the ``host``, or by the ``device``, to which they are copied and
@@ -105,6 +108,7 @@ class Stack:
     bucket_bytes: float = 25 * 2.0**20
     hides_resharded_reductions: bool = False
     collectives: str = "nccl"
+    ring_keys: str = "gathered"
     ring_gradients: str = "fp32"
     offloaded_update: str = "host"
     contended_update: float = 1.0
@@ -129,6 +133,7 @@ class Stack:
             "graphs": GRAPHS,
             "dispatch": DISPATCH,
             "collectives": COLLECTIVES,
+            "ring_keys": RING_KEYS,
             "ring_gradients": RING_GRADIENTS,
             "offloaded_update": UPDATES,
             "experts": EXPERTS,

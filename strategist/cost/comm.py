@@ -170,11 +170,13 @@ def groups_of(cluster: Cluster, stack: Stack, v: View) -> Groups:
 class Collectives:
     """Link seconds of one micro-batch on one stage: tensor, context and expert parallelism per layer; pp per transfer.
 
-    ``gather_forward``, ``gather_backward`` and ``reduce`` are FSDP2's for one layer.
+    cp_keys: of ``cp``, one pass of keys and values, and of their gradients, where attention can run beside it; else 0.
+    gather_forward, gather_backward, reduce: FSDP2's, of one layer.
     """
 
     tp: Floats
     cp: Floats
+    cp_keys: Floats
     ep: Floats
     pp: Floats
     head: Floats
@@ -222,6 +224,7 @@ def collectives(
         tp=_tensor_parallel_seconds(tensor, activation, model, stack, work.repeated_sums, v)
         + _normed_heads_seconds(tensor, model, stack, work.repeated, v, c),
         cp=_context_parallel_seconds(groups.context, model, workload, stack, work.repeated, v, c),
+        cp_keys=np.zeros_like(v.cp) if _gathers_first(model, workload, stack) else _keys_seconds(groups.context, model, v, c),
         ep=_expert_parallel_seconds(groups, model, stack, activation, work.repeated_exchanges),
         pp=_transfer_seconds(groups.cluster, activation, v),
         head=_head_seconds(tensor, model, activation, v, c),
@@ -329,14 +332,28 @@ def _context_parallel_seconds(
     computed on gathered keys and values, whose gradients are scattered (arXiv 2407.21783, section 3.3.2). Other rings pass
     gradients along with keys and values.
     """
-    elements = v.tokens * v.cp * model.key_value_width / v.tp
-    ring_pass = context.gather(elements * c)
+    ring_pass = _keys_seconds(context, model, v, c)
     if stack.ring_gradients == "computed":
         return ring_pass * (3 + repeated)
     if gathers_keys(model, workload):
         return ring_pass * (2 + repeated)
-    return_hop = elements * 4.0 / context.bytes_per_second + context.ranks * context.hop_seconds
+    return_hop = _key_elements(model, v) * 4.0 / context.bytes_per_second + context.ranks * context.hop_seconds
     return ring_pass * (2 + repeated) + np.where(context.ranks > 1, return_hop, 0.0)
+
+
+def _keys_seconds(context: Group, model: ModelShape, v: View, c: float) -> Floats:
+    """Seconds in which keys and values pass all context-parallel ranks once."""
+    return context.gather(_key_elements(model, v) * c)
+
+
+def _key_elements(model: ModelShape, v: View) -> Floats:
+    """Elements of keys and values of all context-parallel ranks."""
+    return v.tokens * v.cp * model.key_value_width / v.tp
+
+
+def _gathers_first(model: ModelShape, workload: Workload, stack: Stack) -> bool:
+    """Whether attention waits for the keys and values of all ranks."""
+    return stack.ring_gradients != "computed" and gathers_keys(model, workload)
 
 
 def gathers_keys(model: ModelShape, workload: Workload) -> bool:

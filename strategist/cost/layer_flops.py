@@ -40,6 +40,12 @@ AWAITED_KERNELS, EXPERT_KERNELS = 60, 20
 launches of each expert on a rank if experts have separate matmuls and casts instead of a grouped kernel.
 """
 
+FORWARD_ROUTING, FORWARD_EXPERTS = 1 / 6, 1 / 3
+"""Shares of the forward pass, which recomputation repeats: of routing's launches that the device does not await, 15 of 90, since
+the forward pass has half of routing's 150 (on one rank, counted as above: 28 of 52 operators, 35 of 83 views) and all awaited
+ones; and of experts' launches, two matmuls of six.
+"""
+
 BIAS_KERNELS = 10
 """Kernel launches in both passes for the biases of one expert that Python adds: six kernels, six views (counted with torch 2.13,
 TorchDispatchMode), and an addition of each of its two gradients.
@@ -168,9 +174,9 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         cast_bytes=cast,
         cast_backward_bytes=cast_backward,
         kernels=_kernels(stack, recomputed["repeated_elementwise"], recomputed["repeated_sums"], v),
-        routing_kernels=_routing_kernels(model, stack, v),
-        awaited_kernels=_awaited_kernels(model, stack, v),
-        expert_kernels=_expert_kernels(model, stack, v) if stack.experts == "streams" else np.zeros_like(v.tp),
+        routing_kernels=_routing_kernels(model, stack, recomputed["repeated"], v),
+        awaited_kernels=_awaited_kernels(model, stack, recomputed["repeated"], v),
+        expert_kernels=np.where(stack.experts == "streams", _expert_kernels(model, stack, recomputed["repeated"], v), 0.0),
         **recomputed,
     )
 
@@ -228,33 +234,35 @@ def _kernels(stack: Stack, repeated_elementwise: Floats, repeated_sums: Floats, 
     return forward + backward + np.where(v.tp > 1, collectives, 0.0)
 
 
-def _awaited_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
+def _awaited_kernels(model: ModelShape, stack: Stack, repeated: Floats, v: View) -> Floats:
     """Kernel launches of routing during which the device is idle: the host must read the number of tokens per expert before it
-    can launch them. Where experts run in a loop, it reads that for each.
+    can launch them, again in each forward pass that is repeated. Where experts run in a loop, it reads that for each.
     """
     if model.moe is None or stack.graphs == "step":
         return np.zeros_like(v.tp)
-    expert_kernels = _expert_kernels(model, stack, v) if stack.experts == "sliced" else 0.0
-    return np.full_like(v.tp, AWAITED_KERNELS * model.moe_layers / model.layers) + expert_kernels
+    expert_kernels = _expert_kernels(model, stack, repeated, v) if stack.experts == "sliced" else 0.0
+    awaited: Floats = AWAITED_KERNELS * (1 + repeated) * model.moe_layers / model.layers + expert_kernels
+    return awaited
 
 
-def _routing_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
+def _routing_kernels(model: ModelShape, stack: Stack, repeated: Floats, v: View) -> Floats:
     """Other kernel launches of routing, and those of biases that Python adds expert by expert."""
     if model.moe is None or stack.graphs == "step":
         return np.zeros_like(v.tp)
     routing = (GRAPHED_ROUTING_KERNELS if stack.graphs == "layers" else ROUTING_KERNELS) - AWAITED_KERNELS
     biases = BIAS_KERNELS * model.moe.experts / v.ep if biases_by_expert(model, stack) else np.zeros_like(v.tp)
-    found: Floats = (routing + biases) * model.moe_layers / model.layers
+    found: Floats = (routing * (1 + FORWARD_ROUTING * repeated) + biases) * model.moe_layers / model.layers
     return found
 
 
-def _expert_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
+def _expert_kernels(model: ModelShape, stack: Stack, repeated: Floats, v: View) -> Floats:
     """Kernel launches of a rank's experts. Transformer Engine launches them in a loop of C++, in one call for all experts
     (transformer_engine/pytorch: general_grouped_gemm), which has no part in how long the host takes for Python's modules.
     """
     if model.moe is None or stack.graphs == "step":
         return np.zeros_like(v.tp)
-    return EXPERT_KERNELS * model.moe.experts / v.ep * model.moe_layers / model.layers
+    kernels: Floats = EXPERT_KERNELS * (1 + FORWARD_EXPERTS * repeated) * model.moe.experts / v.ep
+    return kernels * model.moe_layers / model.layers
 
 
 def _recomputed_shares(

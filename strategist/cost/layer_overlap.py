@@ -1,4 +1,4 @@
-"""Overlap within a layer: what is exposed of the collectives of tensor and expert parallelism."""
+"""Overlap within a layer: what is exposed of the collectives of tensor, context and expert parallelism."""
 
 from dataclasses import replace
 
@@ -20,22 +20,39 @@ EPSILON = 1e-30
 
 
 def exposed_layer_links(inputs: LayerInputs, layer: LayerSeconds, factors: Factors, paired: Floats) -> tuple[Collectives, Floats]:
-    """Collectives reduced to what is exposed of tensor and expert parallelism, and the share of a layer's computation that hides
-    the rest, which cannot exceed that computation. Rings inside the node leave the ports between nodes to FSDP.
+    """Collectives reduced to what is exposed of tensor, context and expert parallelism, and the share of a layer's computation that
+    hides the rest, which cannot exceed that computation. Rings inside the node leave the ports between nodes to FSDP.
     """
-    links = inputs.links
+    links, ring = inputs.links, _hidden_ring(inputs, layer)
     hidden = links.tp * (1 - factors.tensor) + links.ep * (1 - factors.expert)
     computing = layer.forward + layer.backward
     hidden_share = np.minimum(computing / np.maximum(hidden, EPSILON), 1.0)
     exposed = replace(
         links,
         tp=links.tp * (1 - (1 - CONTENTION) * (1 - factors.tensor) * hidden_share),
+        cp=links.cp - (1 - CONTENTION) * ring,
         ep=links.ep * (1 - (1 - CONTENTION) * (1 - factors.expert) * hidden_share),
     )
     hidden = hidden_share * hidden
     if inputs.v.ep_overlap.any():
         exposed, hidden = _with_paired_passes(exposed, hidden, paired, inputs, layer, factors)
-    return exposed, (1 - inputs.ports_free) * hidden / computing
+    on_ports = (1 - inputs.ports_free) * hidden + (1 - inputs.ring_ports_free) * ring
+    return exposed, np.minimum(on_ports / computing, 1.0)
+
+
+def _hidden_ring(inputs: LayerInputs, layer: LayerSeconds) -> Floats:
+    """Seconds of a layer's ring that its attention hides. During each of cp blocks of attention the next keys and values arrive, or
+    during the first block all of them. In the backward pass the gradients of one block travel beside the next (TransformerEngine,
+    context_parallel.py: AttnFuncWithCPAndKVP2P; torch 2.13: _templated_ring_attention_backward).
+    """
+    v, compute, keys = inputs.v, inputs.layer, inputs.links.cp_keys
+    if not keys.any():
+        return np.zeros_like(keys)
+    forward = layer.attention / (1 + compute.attention_backward)
+    backward = compute.attention_backward * forward
+    in_forward, in_backward = (np.minimum(keys, inputs.keys_share * attention) for attention in (forward, backward))
+    gradients = np.minimum(keys, (v.cp - 1) / v.cp * backward - in_backward)
+    return ((1 + compute.repeated) * in_forward + in_backward + np.maximum(gradients, 0.0)) * inputs.rates.overlaps
 
 
 def _with_paired_passes(

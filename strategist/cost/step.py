@@ -116,7 +116,7 @@ class _Shared:
     """Seconds of one micro-batch that all stages share: of a layer and of the head.
 
     waits: exposed launch seconds of a layer.
-    hiding_share: share of a layer's computation that hides tensor and expert collectives on links that FSDP uses, too.
+    hiding_share: share of a layer's computation that hides other collectives on links that FSDP uses, too.
     """
 
     rates: Rates
@@ -149,9 +149,10 @@ class _Shared:
         return layer.forward * hiding_factor * overlaps * gathers_late, layer.backward * hiding_factor * overlaps
 
     @cached_property
-    def hidden_exchanges(self) -> Floats:
-        """Seconds of a layer's expert exchanges that other passes hide."""
-        return np.where(self.inputs.v.ep_overlap, self.inputs.links.ep - self.links.ep, 0.0)
+    def hidden_links(self) -> Floats:
+        """Seconds of a layer's ring that attention hides, and of expert exchanges that other passes hide."""
+        links = self.inputs.links
+        return links.cp - self.links.cp + np.where(self.inputs.v.ep_overlap, links.ep - self.links.ep, 0.0)
 
 
 def _shared(inputs: LayerInputs, factors: Factors, paired: Floats) -> _Shared:
@@ -204,7 +205,7 @@ def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factor
     data_parallel = data_parallel + inputs.slows_computation * CONTENTION * hidden_sharding * computing / (computing + common.waits)
     other_stages = _other_stages_seconds(busy, stage.has_head * common.head, common.head, n, inputs.model_layers)
     bubble = other_stages / np.maximum(busy, EPSILON) * _idle_seconds(busy, n * layer.matmul / 3, v)
-    hidden_exchanges = micro_batches * n * common.hidden_exchanges
+    hidden_links = micro_batches * n * common.hidden_links
     hiding = micro_batches * n * common.hiding_share * computing  # computation beside which a layer's collectives use the ports
     room = micro_batches * (busy - sum(per_micro_batch[name] for name in LINK_PARTS)) - hidden_sharding - hiding
     time = {name: micro_batches * seconds for name, seconds in per_micro_batch.items()}
@@ -220,7 +221,7 @@ def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factor
     }
     straggler_wait = factors.wait * np.log2(rates.nodes) * sum(time.values(), start=np.zeros(1))
     time["dp_communication"] = time["dp_communication"] + straggler_wait
-    return Step(time=time, communication_seconds=_link_seconds(sharding, links, time, v) + hidden_exchanges)
+    return Step(time=time, communication_seconds=_link_seconds(sharding, links, time, v) + hidden_links)
 
 
 def _device_update_seconds(stage: StageInputs, rates: Rates, factors: Factors) -> Floats:

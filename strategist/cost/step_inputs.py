@@ -58,7 +58,8 @@ class LayerInputs:
     hides_reductions, hides_replicas: 1 if gradients are reduced during the backward pass, between ranks that share states and
         between replicas: buckets are reduced as soon as they are full.
     slows_computation: 1 if collectives take multiprocessors from computation.
-    ports_free: 1 if tensor and expert collectives leave the ports between nodes to FSDP's.
+    ports_free: 1 if tensor and expert collectives leave the ports between nodes to FSDP's; ring_ports_free: rings of attention.
+    keys_share: share of attention beside which keys and values of other context-parallel ranks arrive.
     """
 
     v: View
@@ -76,6 +77,8 @@ class LayerInputs:
     hides_replicas: Number
     slows_computation: Number
     ports_free: Floats
+    ring_ports_free: Floats
+    keys_share: Floats
     model_layers: Number
 
     @property
@@ -109,7 +112,8 @@ def layer_inputs(model: ModelShape, groups: Groups, workload: Workload, stack: S
     per, cluster, v = state_bytes(model, workload, stack), groups.cluster, groups.v
     device, layer = with_stack_kernels(cluster.device, stack), work.layer
     dense, experts = dense_matmuls(layer, workload, device, v), expert_matmuls(layer, workload, device, v)
-    inside = np.maximum(v.tp, v.ep * v.etp) <= cluster.gpus_per_node
+    inside, ring_inside = (ranks <= cluster.gpus_per_node for ranks in (np.maximum(v.tp, v.ep * v.etp), v.cp * v.tp))
+    shards_cross = v.fsdp_ranks * v.tp > cluster.gpus_per_node
     return LayerInputs(
         v=v,
         rates=rates_of(cluster, stack, workload, model),
@@ -129,7 +133,9 @@ def layer_inputs(model: ModelShape, groups: Groups, workload: Workload, stack: S
         ),
         hides_replicas=float(stack.hides_reductions or stack.bucket_bytes > 0),
         slows_computation=float(device.overlaps and stack.collectives == "nccl"),
-        ports_free=(inside & (v.fsdp_ranks * v.tp > cluster.gpus_per_node)).astype(np.float64),
+        ports_free=(inside & shards_cross).astype(np.float64),
+        ring_ports_free=(ring_inside & shards_cross).astype(np.float64),
+        keys_share=(v.cp - 1 if stack.ring_keys == "passed" else 1.0) / v.cp,
         model_layers=float(model.layers),
     )
 

@@ -284,7 +284,9 @@ def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[D
         yield finding("FMT-002", text, "measure it if it matters", source, "deepspeed", about="deepspeed_config.zero_stage")
     if entries.enabled(OLD_RECOMPUTE):
         text = f"{OLD_RECOMPUTE} was removed; it is read as full recomputation"
-        yield finding("FMT-001", text, "write --recompute-granularity full --recompute-method uniform", source, OLD_RECOMPUTE)
+        do = "write --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+        yield finding("FMT-001", text, do, source, OLD_RECOMPUTE)
+    yield from _refused_recomputation(entries, source)
     if missing:
         text = f"the file does not state {missing}: that of GPT-2 is assumed"
         yield finding("FMT-003", text, f"write --{missing}, or give --model", source, about=missing)
@@ -299,6 +301,15 @@ def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[D
         text = "the tokens of all ranks are gathered for the experts; they are priced as exchanged by alltoall"
         about = "moe-token-dispatcher-type"
         yield finding("FMT-002", text, f"write --{about} alltoall", source, DEGREES["ep"], about=about)
+
+
+def _refused_recomputation(entries: Entries, source: Source) -> Iterator[Diagnostic]:
+    """Finding on full recomputation that Megatron-Core stops at (core/transformer/transformer_config.py: ``__post_init__``)."""
+    missing = [name for name in ("recompute-method", "recompute-num-layers") if not entries.get(name)]
+    if missing and _granularity(entries) == "full" and not entries.enabled(OLD_RECOMPUTE):
+        assumed = "the method is read as uniform, the number as 1"
+        text = f"recompute-granularity full without {' and '.join(missing)} is refused by Megatron-Core; {assumed}"
+        yield finding("FMT-002", text, f"write --{' and --'.join(missing)}", source, "recompute-granularity", about=missing[-1])
 
 
 NEEDS = (

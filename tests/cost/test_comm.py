@@ -95,6 +95,40 @@ def test_tensor_and_expert_factors_scale_exposed_communication() -> None:
     assert exchange_seconds(without_latency(1, 8), spread, calibration=Calibration(expert=0.5)) == pytest.approx(shown)
 
 
+def ring_seconds(bytes_per_second: float, keys: str) -> tuple[float, float]:
+    """Exposed seconds of rings in a step of four sequences of 65,536 tokens on eight ranks, and seconds of attention. Gradients
+    travel in bf16 and no return hop is needed.
+    """
+    stack = replace(NATIVE, ring_keys=keys, ring_gradients="computed")
+    long = replace(WORKLOAD, seq_len=65536, global_batch=4)
+    columns = table([row_of(Candidate(layout=Layout(cp=8), knobs=Knobs(micro_batch=1)), 4)])
+    on = replace(without_latency(1, 8), intra=replace(INTRA, latency_seconds=0.0, bytes_per_second=bytes_per_second))
+    found = price(DENSE, on, long, columns, NEUTRAL, stack)
+    return float(found.time["cp_communication"][0]), float(found.time["attention"][0])
+
+
+RING_BYTES = 4 * DENSE.layers * 7 / 8 * 65536 * DENSE.key_value_width * 2
+"""Bytes of keys and values that a rank receives in one pass of a step."""
+
+
+def test_attention_hides_its_ring_but_for_the_multiprocessors_that_it_takes() -> None:
+    """Keys and values travel forward, and backward with their gradients."""
+    exposed, _ = ring_seconds(2e11, "passed")
+    assert exposed == pytest.approx(CONTENTION * 3 * RING_BYTES / 2e11)
+
+
+def test_attention_hides_a_ring_for_all_blocks_but_one() -> None:
+    exposed, attention = ring_seconds(2e9, "passed")
+    assert exposed == pytest.approx(3 * RING_BYTES / 2e9 - (1 - CONTENTION) * 7 / 8 * attention)
+
+
+def test_gathered_keys_arrive_beside_the_first_block_of_attention() -> None:
+    """The forward pass is 2 of 7 parts of attention: an eighth hides the gather. The ring of gradients lacks one block, too."""
+    exposed, attention = ring_seconds(2e9, "gathered")
+    hidden = 2 / 7 * 1 / 8 + 5 / 7 * 7 / 8
+    assert exposed == pytest.approx(3 * RING_BYTES / 2e9 - (1 - CONTENTION) * hidden * attention)
+
+
 def test_a_ring_over_two_nodes_has_one_network_hop() -> None:
     """16 ranks on two nodes of eight: one network hop among 15."""
     found = group(np.array([16.0]), np.array([1.0]), cluster(2))

@@ -170,6 +170,14 @@ def test_separate_kernels_per_expert_add_awaited_launches() -> None:
     assert work(EXPERTS, Layout(dp_shard=8, ep=8), STREAMS).expert_kernels == 20
 
 
+def test_full_recomputation_routes_again() -> None:
+    """All 60 awaited launches are of the forward pass, 15 of the 90 others, and two of an expert's six matmuls."""
+    plain, again = (work(EXPERTS, stack=STREAMS, recompute=how) for how in ("none", "full"))
+    assert again.awaited_kernels == 2 * plain.awaited_kernels
+    assert again.routing_kernels - plain.routing_kernels == pytest.approx(15)
+    assert again.expert_kernels == pytest.approx(4 / 3 * plain.expert_kernels)
+
+
 def test_a_slow_host_delays_python_launches_but_not_launches_of_a_library() -> None:
     columns = table([row_of(Candidate(layout=Layout(), knobs=Knobs(micro_batch=4)), 8)])
     on, slow = cluster(1, 1), Calibration(routing=2.0)

@@ -117,7 +117,8 @@ def test_data_parallel_sharding_flags_are_read(flags: str, reshards: bool | None
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 32", "full", False),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 16", "every_second_layer", True),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", "none", True),
-        ("--recompute-granularity full --recompute-method block --pipeline-model-parallel-size 8", "none", False),
+        ("--recompute-granularity full --recompute-method block --pipeline-model-parallel-size 8", "none", True),
+        ("--recompute-granularity full --recompute-num-layers 1", "full", True),
     ],
 )
 def test_recomputation_flags_are_read(flags: str, recompute: str, has_finding: bool) -> None:
