@@ -15,6 +15,7 @@ from typing import Any
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
+from strategist.contract.layout import AXES
 from strategist.contract.measurement import LEARNING_RATE
 from strategist.contract.model import ModelShape, MoEShape
 from strategist.contract.plan import Plan
@@ -76,25 +77,21 @@ def read(entries: Entries) -> ParsedConfig:
     stage = entries.integer("optimizer.zero_stage", minimum=0) or 0
     if stage > 1:
         raise entries.source.error("optimizer.zero_stage", f"optimizer.zero_stage is {stage}: 0 or 1 is needed")
-    degrees = {name: entries.integer(SETTING_ENTRIES[name]) or 1 for name in ("pp", "tp", "cp", "ep", "etp")}
-    own_ranks = degrees["ep"] > 1 and not any(entries.get(name) for name in FOLDED)
-    data = (entries.integer("parallelism.dp") or 1) * (degrees["ep"] if own_ranks else 1)
-    shards = data if stage else math.gcd(data, degrees["ep"])
+    degrees, own_ranks = _degrees(entries, stage)
     split, scatters = degrees["tp"] > 1, bool(entries.choice(MODES, "parallelism.tp_mode"))
     sums = entries.flag("optimizer.accumulate_grad_in_fp32") is not False
     precision = entries.choice(DTYPES, "model.dtype") or "fp32"
     if precision == "bf16" and not sums:
         precision = "bf16-true"
     settings: dict[str, KnobValue] = {
-        **degrees, "dp_shard": shards, "dp_replicate": data // shards,
-        "no_sync": True, "loss_parallel": split,
+        **degrees, "no_sync": True, "loss_parallel": split,
         "sequence_parallel": split and scatters,
         "pp_schedule": entries.choice(ENGINES, "parallelism.pp_engine") or "gpipe",
         "recompute": "full" if entries.flag("parallelism.recompute_layer") else "none",
         "micro_batch": entries.integer("tokens.micro_batch_size") or 1,
         "reduce_dtype": "fp32" if sums or precision == "fp32" else "bf16",
     }  # fmt: skip
-    if stage or shards * degrees["cp"] > 1:
+    if stage or degrees["dp_shard"] * degrees["cp"] > 1:
         settings["reshard_after_forward"] = False
     optimizer = str(entries.get(SETTING_ENTRIES["optimizer"]) or "adamW")
     workload: dict[str, int | str] = {"train": "full", "precision": precision, "optimizer": OPTIMIZERS.get(optimizer, "adamw")}
@@ -103,9 +100,18 @@ def read(entries: Entries) -> ParsedConfig:
     return ParsedConfig(
         settings=settings, workload=workload, model=_model(entries, degrees["tp"]), entry_names=SETTING_ENTRIES,
         accumulation=entries.integer("tokens.batch_accumulation_per_replica") or 1,
-        devices=data * degrees["pp"] * degrees["tp"] * degrees["cp"],
+        devices=math.prod(degrees[axis] for axis in AXES),
         findings=tuple(_unsupported_findings(entries, degrees, stage, optimizer, own_ranks)),
     )  # fmt: skip
+
+
+def _degrees(entries: Entries, stage: int) -> tuple[dict[str, int], bool]:
+    """All degrees, and whether experts have ranks of their own, which count as data ranks."""
+    degrees = {name: entries.integer(SETTING_ENTRIES[name]) or 1 for name in ("pp", "tp", "cp", "ep", "etp")}
+    own_ranks = degrees["ep"] > 1 and not any(entries.get(name) for name in FOLDED)
+    data = (entries.integer("parallelism.dp") or 1) * (degrees["ep"] if own_ranks else 1)
+    shards = data if stage else math.gcd(data, degrees["ep"])
+    return {**degrees, "dp_shard": shards, "dp_replicate": data // shards}, own_ranks
 
 
 def _model(entries: Entries, tp: int) -> ModelShape | None:
