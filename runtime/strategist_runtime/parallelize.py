@@ -5,7 +5,6 @@ from functools import partial
 import torch
 from torch import nn
 
-from strategist.contract.knobs import Knobs
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime.activation_checkpointing import apply_activation_checkpointing
@@ -73,7 +72,10 @@ def _part(
         lora.freeze(model, model_dtype(plan))
         quantised = plan.workload.train == "qlora"
         lora.add_adapters(model.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=quantised)
-    _checkpoint_activations(model, plan.candidate.knobs, device)
+    buffers = OffloadBuffers(_native(model), device) if plan.candidate.knobs.activation_offload else None
+    if buffers is not None:
+        offload_activations(_native(model), buffers)
+    apply_activation_checkpointing(model, plan.candidate.knobs, None if buffers is None else Packing(buffers.pack, unpack))
     if plan.candidate.knobs.compile:
         compile_layers(model, plan.candidate, device)
     if meshes.data is not None:
@@ -84,16 +86,6 @@ def _part(
         native = _native(model)
         native.metadata_builder = context.metadata_builder(native.metadata_builder)
     return model
-
-
-def _checkpoint_activations(model: ParallelizableModel, knobs: Knobs, device: torch.device) -> None:
-    """Recomputation of activations, and copies of those that are kept in host memory."""
-    packing = None
-    if knobs.activation_offload:
-        buffers = OffloadBuffers(_native(model), device)
-        offload_activations(_native(model), buffers)
-        packing = Packing(buffers.pack, unpack)
-    apply_activation_checkpointing(model, knobs, packing)
 
 
 def _fill(builder: ModelBuilder, model: ParallelizableModel, plan: Plan, settings: TrialSettings, device: torch.device) -> None:

@@ -47,11 +47,11 @@ def comparison_report(comparison: Comparison, names: Collection[str] = ()) -> It
     yield from selected_blocks(SECTIONS, names, comparison)
     if not names:
         yield from _settings(comparison, MAX_INPUTS, MAX_SETTINGS)
-        yield _predicted_on_screen(comparison)
+        yield from _predicted_on_screen(comparison)
         yield more_sections(SECTIONS, ("settings",), "strategist compare")
 
 
-def _predicted_on_screen(comparison: Comparison) -> RenderableType:
+def _predicted_on_screen(comparison: Comparison) -> Iterator[RenderableType]:
     """Step time and memory of the fullest device, and what changes them most."""
     figures = {figure.name: figure for figure in comparison.figures}
     rows: list[Row] = []
@@ -61,7 +61,7 @@ def _predicted_on_screen(comparison: Comparison) -> RenderableType:
         largest = sorted(differing, key=lambda part: -abs((part.second or 0.0) - (part.first or 0.0)))[:MAX_PARTS]
         rows.append((title, show, figures[name]))
         rows += [(f"  {part}", show, figure) for part, _, figure in _part_rows(largest, show)]
-    return section(heading("Predicted, with the parts that differ most"), _figures(rows, comparison))
+    return _figures("Predicted, with the parts that differ most", rows, comparison)
 
 
 def _settings(comparison: Comparison, inputs: int | None = None, settings: int | None = None) -> Iterator[RenderableType]:
@@ -74,18 +74,6 @@ def _settings(comparison: Comparison, inputs: int | None = None, settings: int |
             yield section(heading(title, more), _differences(items[:limit], comparison))
 
 
-def _predicted(comparison: Comparison) -> Iterator[RenderableType]:
-    yield section(heading("Predicted"), _figures([(*FIGURES[figure.name], figure) for figure in comparison.figures], comparison))
-
-
-def _memory(comparison: Comparison) -> Iterator[RenderableType]:
-    yield section(heading("Memory by part"), _figures(_part_rows(comparison.memory, show_bytes), comparison))
-
-
-def _time(comparison: Comparison) -> Iterator[RenderableType]:
-    yield section(heading("Time by part"), _figures(_part_rows(comparison.time, show_seconds), comparison))
-
-
 def _reasons(comparison: Comparison) -> Iterator[RenderableType]:
     for side, name in (("first", comparison.first), ("second", comparison.second)):
         if reasons := [f"{item.name}: {getattr(item, side)}" for item in comparison.cards if getattr(item, side) is not None]:
@@ -93,8 +81,12 @@ def _reasons(comparison: Comparison) -> Iterator[RenderableType]:
 
 
 SECTIONS: dict[str, Callable[[Comparison], Iterator[RenderableType]]] = {
-    "settings": _settings, "figures": _predicted, "memory": _memory, "time": _time, "reasons": _reasons,
-}  # fmt: skip
+    "settings": _settings,
+    "figures": lambda found: _figures("Predicted", [(*FIGURES[figure.name], figure) for figure in found.figures], found),
+    "memory": lambda found: _figures("Memory by part", _part_rows(found.memory, show_bytes), found),
+    "time": lambda found: _figures("Time by part", _part_rows(found.time, show_seconds), found),
+    "reasons": _reasons,
+}
 """Sections of a comparison by name."""
 
 
@@ -117,9 +109,9 @@ def _part_rows(parts: Sequence[Figure], show: Callable[[float], str]) -> list[Ro
     return [(PART_NAMES.get(part.name, part.name), show, part) for part in parts]
 
 
-def _figures(rows: Sequence[Row], comparison: Comparison) -> Table:
+def _figures(title: str, rows: Sequence[Row], comparison: Comparison) -> Iterator[RenderableType]:
     table = columns("", comparison.first, comparison.second, "ratio", left=[""])
     for name, show, figure in rows:
         values = ("-" if value is None else show(value) for value in (figure.first, figure.second))
         table.add_row(name, *values, "-" if figure.ratio is None else f"{figure.ratio:.2f}")
-    return table
+    yield section(heading(title), table)

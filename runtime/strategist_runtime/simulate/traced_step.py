@@ -58,7 +58,11 @@ def traced(trainer: Trainer, races: Races | None = None, order: StreamOrder | No
     rows = trainer.batch(0)
     update_synchronously(trainer)
     live = Live(races, order)
-    between_steps_bytes = _bytes_between_steps(live, trainer)
+    with compat_simulate.AnyNumber():
+        _make_states(trainer)
+        gc.collect()
+        _count_static_tensors(live, trainer)
+    between_steps_bytes = live.live_bytes
     for tensor in rows.tensors().values():
         live.hold(tensor, "activations")
     offload = on_host(trainer.plan)
@@ -87,15 +91,6 @@ def traced(trainer: Trainer, races: Races | None = None, order: StreamOrder | No
         host_bytes=live.host_peak_bytes,
         timeline=replace(live.timeline, events=list(live.timeline.events)),  # without the frees at the end of the trainer
     )
-
-
-def _bytes_between_steps(live: Live, trainer: Trainer) -> int:
-    """Makes the optimizer's states, and counts all tensors that live between steps."""
-    with compat_simulate.AnyNumber():
-        _make_states(trainer)
-        gc.collect()
-        _count_static_tensors(live, trainer)
-    return live.live_bytes
 
 
 def _accumulated(trainer: Trainer, rows: Batch, live: Live) -> Tensor:
