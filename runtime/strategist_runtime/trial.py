@@ -33,13 +33,8 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
         stage_through_host()
     recorder.figures.versions = dict(library_versions())
     join_process_group(recorder.folder, device.type, settings.init_timeout_seconds)
-    meshes = make_meshes(
-        plan.candidate.layout,
-        device.type,
-        dist.get_rank(),
-        experts=plan.model.moe is not None,
-        offload=plan.candidate.knobs.offload,
-    )
+    layout, experts = plan.candidate.layout, plan.model.moe is not None
+    meshes = make_meshes(layout, device.type, dist.get_rank(), experts=experts, offload=plan.candidate.knobs.offload)
     set_timeouts(settings.init_timeout_seconds)
     initialize_device_and_groups(device)
     recorder.idle_bytes = rank_process.data_bytes()

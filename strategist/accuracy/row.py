@@ -82,14 +82,6 @@ class Row:
         _, quoted, line = self.notes.partition("ARGS:")
         return settings(line) if quoted else {}
 
-    @property
-    def layout_is_stated(self) -> bool:
-        """Whether degrees, GPUs, model size, sequence length and batch are all stated in their columns, so that nothing is
-        inferred.
-        """
-        parallel = (self.n_gpus, self.tp, self.pp, self.dp_shard or self.dp_replicate)
-        return None not in (*parallel, self.layers, self.hidden, self.seq_len, self.micro_batch or self.global_batch)
-
 
 ZERO_IS_A_VALUE = ("zero_stage", "sp", "compile", "oom")
 """Integer columns in which 0 is a value; in all others it means not published."""

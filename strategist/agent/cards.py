@@ -40,7 +40,7 @@ class SearchAnswer:
 
 @frozen
 class ListedCard:
-    """A card of the list. ``acts``: it has effects; otherwise it only gives advice."""
+    """A card of the list. ``acts``: whether it affects plans; if not, it only gives advice."""
 
     id: str
     module: str
@@ -50,7 +50,7 @@ class ListedCard:
 
 @frozen
 class FoundCard:
-    """A card, and its policies that contain the words; ``after_trial``: policies of the observe phase."""
+    """A card, and those of its policies that contain the words."""
 
     id: str
     title: str
@@ -59,7 +59,7 @@ class FoundCard:
 
 @frozen
 class PolicySummary:
-    """One policy in short."""
+    """A policy in short. ``after_trial``: whether it applies to the measured figures of a trial instead of to plans."""
 
     id: str
     after_trial: bool
@@ -70,7 +70,8 @@ class PolicySummary:
 
 @frozen
 class CardAnswer:
-    """The items are its sections, as its file has them; ``confirmed`` and ``contradicted`` count pairs of shipped trials."""
+    """A card. Items: the sections of its file. ``confirmed``, ``contradicted``: number of pairs of trials that support or
+    contradict it."""
 
     id: str
     title: str
@@ -92,7 +93,7 @@ class Section:
 
 @frozen
 class LintAnswer:
-    """Result of the linter. ``sound``: there are no errors."""
+    """Result of the linter. Items: the findings. ``sound``: whether none of them is an error."""
 
     sound: bool
     findings: int
@@ -103,7 +104,7 @@ class ListArguments(Cards, Language):
 
 
 class SearchArguments(Cards):
-    query: Annotated[str, text("Words, or names of the vocabulary.", "bubble_ratio", "exposed communication")]
+    query: Annotated[str, text("Words to find, or names of the vocabulary.", "bubble_ratio", "exposed communication")]
 
 
 class ReadArguments(OwnCards, Language):
@@ -134,8 +135,8 @@ def list_cards(session: AgentSession, arguments: ListArguments) -> PagedAnswer[C
 
 @tool({"query": "recompute when memory is short"})
 def search_cards(session: AgentSession, arguments: SearchArguments) -> PagedAnswer[SearchAnswer, FoundCard]:
-    """Finds cards by words in their title, intent or policies, with the matching policies: condition, effect and reason. Rare
-    words count more."""
+    """Finds cards by words in their title, intent or policies, and shows the matching policies: condition, effect and reason.
+    Rare words count more."""
     deck, words = _deck(session, arguments), frozenset(_WORD.findall(arguments.query.lower()))
     texts = {card.id: _texts(card) for card in deck.cards}
     common = {word: sum(any(word in text for text in found) for found in texts.values()) for word in words}
@@ -162,7 +163,7 @@ def read_card(session: AgentSession, arguments: ReadArguments) -> PagedAnswer[Ca
 
 @tool({"text": "StrategyCard:\n  id: TP-101\n  module: tp\n  intent: Nothing yet.\n"})
 def lint_card(session: AgentSession, arguments: LintArguments) -> PagedAnswer[LintAnswer, Finding]:
-    """Errors and warnings of a card: give its YAML as text, or its file or folder in the workspace. Its examples are not run."""
+    """Checks a card for errors and warnings, without running its examples. Give its YAML as text, or a path in the workspace."""
     if bool(arguments.text) == bool(arguments.path):
         raise RefusedError("invalid_arguments", "one of text and path is needed", "give the card's YAML, or its path")
     if arguments.text:

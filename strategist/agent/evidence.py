@@ -36,7 +36,7 @@ AXES_SCHEMA = {
 
 
 class Outcomes(Arguments):
-    outcome: Annotated[str, OneOf([outcome.value for outcome in EVIDENCE_OUTCOMES]), text("How the run ended.")] = "ok"
+    outcome: Annotated[str, OneOf([outcome.value for outcome in EVIDENCE_OUTCOMES]), text("End of the run.")] = "ok"
     step_seconds: Annotated[float, number("Median time of a step.", 1.9)] = 0.0
     peak_memory_gib: Annotated[float, number("Peak memory of the fullest device.", 18.4)] = 0.0
     comm_ratio: Share = 0.0
@@ -63,7 +63,7 @@ class Recorded(Outcomes):
 
 class AdviseArguments(shared_arguments.Cards, shared_arguments.Language, shared_arguments.WaitArguments):
     plan: shared_arguments.PlanName
-    measured: Annotated[Observed, Field(description="Measured figures; figures left out are unknown.")]
+    measured: Annotated[Observed, Field(description="Measured figures; leave out what is unknown.")]
 
 
 class RecordArguments(Arguments):
@@ -75,8 +75,8 @@ class RecordArguments(Arguments):
 
 @frozen
 class AdviceAnswer:
-    """Proposals of cards after a run of a plan: the items, the largest predicted gain first. ``assumed``: figures that were not
-    given, so that predictions stand for them."""
+    """Items: changes that cards propose after a run of a plan, the largest predicted gain first. ``assumed``: figures that were not
+    given; predictions are used instead."""
 
     plan: ShownPlan
     assumed: tuple[str, ...]
@@ -84,7 +84,7 @@ class AdviceAnswer:
 
 @frozen
 class ShownProposal:
-    """A change that a card proposes, with the prediction in words. ``speedup`` is None if the changed plan is illegal or too
+    """A change that a card proposes, with the prediction in words. ``speedup`` is null if the changed plan is illegal or too
     large."""
 
     card: str
@@ -98,7 +98,7 @@ class ShownProposal:
 
 @frozen
 class CardEvidence:
-    """Pairs of trials for and against a policy."""
+    """Number of pairs of trials to which a policy applies, and of those that confirm and contradict it."""
 
     card: str
     policy: str
@@ -109,7 +109,7 @@ class CardEvidence:
 
 @tool({"plan": "58698c070e9c", "measured": {"comm_ratio": 0.5, "exposed_comm_ratio": 0.4}}, long=True)
 def advise(session: AgentSession, arguments: AdviseArguments) -> PagedAnswer[AdviceAnswer, ShownProposal]:
-    """Settings to change after a measured run: the proposals of cards, best first."""
+    """Proposes settings to change after a measured run, according to cards; the largest predicted gain first."""
     plan = session.plan(arguments.plan)
     known = arguments.measured.model_dump(exclude_unset=True)
     peak = known.pop("peak_memory_gib", None)

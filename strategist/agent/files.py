@@ -19,7 +19,7 @@ from strategist.frozen import frozen
 
 @frozen
 class CheckAnswer:
-    """The plan that a file describes, as its framework runs it, and the best plan that the format can express; None if none fits.
+    """The plan that a file describes, as its framework runs it, and the best plan that the format can express; null if none fits.
     ``verdict`` is fits, tight, does not fit, or cannot tell; ``uncertainties`` are entries that could change it.
     Items: findings, then changes that help."""
 

@@ -37,11 +37,11 @@ class ShownJob:
     """A job.
 
     state: running, ended, cancelled, or lost if its server is gone.
-    progress: in words. seconds: since it began, or in total.
-    handle: of the first page of its answer, for more; empty if there is none.
+    progress: in words. seconds: time since its start, or its duration if it has ended.
+    handle: handle of its answer, for the tool more; empty if there is no answer.
     problem: why it failed.
-    folder: of a trial or tuning. exit_code: of its process: 0 success, 1 a trial failed, 2 wrong input, 124 its minutes were over.
-    last_lines: of its log.
+    folder, exit_code: of a trial or tuning; exit codes: 0 success, 1 a trial failed, 2 wrong input, 124 its minutes are over.
+    last_lines: last lines of its log.
     """
 
     job: str

@@ -18,7 +18,8 @@ NEEDS_NETWORK = ("ports", "port-taken")
 
 @frozen
 class MachineAnswer:
-    """Devices of this machine (``gpus: local``), the ``links`` between them, and the rest of the grant."""
+    """Devices of this machine, which ``gpus: local`` names, and the trials and minutes that the grant has left. ``links``: the
+    connection between the devices."""
 
     devices: int
     device: str
@@ -33,7 +34,7 @@ class MachineAnswer:
 
 @frozen
 class DiagnosisAnswer:
-    """Problems of this machine: the items, errors first. ``sound``: there are no errors."""
+    """Items: problems of this machine, errors first. ``sound``: whether none of them is an error."""
 
     sound: bool
     findings: int
@@ -45,7 +46,7 @@ class NoArguments(Arguments):
 
 @tool({})
 def describe_machine(session: AgentSession, arguments: NoArguments) -> PagedAnswer[MachineAnswer, Never]:
-    """Devices and memory of this machine, which gpus: local stands for, and what is left of the grant for trials."""
+    """Describes this machine (gpus: local): devices, memory, and the trials and minutes that the grant has left."""
     cluster = api.cluster("local")
     host = cluster.host_memory_bytes
     return PagedAnswer(
@@ -61,6 +62,6 @@ def describe_machine(session: AgentSession, arguments: NoArguments) -> PagedAnsw
 
 @tool({}, long=True)
 def diagnose(session: AgentSession, arguments: WaitArguments) -> PagedAnswer[DiagnosisAnswer, Finding]:
-    """Problems of this machine or the installation: torch, drivers, GPUs, memory, disk, limits. Ports are not examined."""
+    """Finds problems of this machine and the installation: torch, drivers, GPUs, memory, disk, limits; not of network ports."""
     items = tuple(finding(item) for item in api.doctor(session.workspace.root) if item.code not in NEEDS_NETWORK)
     return PagedAnswer(head=DiagnosisAnswer(sound=all(item.level != "error" for item in items), findings=len(items)), items=items)

@@ -43,7 +43,7 @@ class PagedAnswer(Generic[Head, Item]):
 
 @frozen
 class StartedJob:
-    """A call that became a job: job_status waits for it, cancel_job ends it."""
+    """A call that became a job, since it took longer than wait_seconds. job_status waits for its end, cancel_job ends it."""
 
     job: str
     tool: str

@@ -13,7 +13,7 @@ from strategist.units import GIB
 
 @frozen
 class ShownPlan:
-    """A plan in short. Memory is of the fullest device; host memory of a node; the ratios are shares of the step."""
+    """A plan in short. Memory: of the fullest device; host memory: of a node; ratios: shares of the step."""
 
     kind: str = "plan"
     plan: str

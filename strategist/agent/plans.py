@@ -24,8 +24,9 @@ from strategist.units import GIB
 
 @frozen
 class PlanAnswer:
-    """``verdict`` says in words whether it fits; the counts are of candidates. Items: proofs where they were asked for, plans by
-    rank, alternatives, parts of the best plan, what was assumed, the best plan's reasons, and what cards dropped."""
+    """``verdict``: whether the model fits, in words. ``candidates``, ``feasible``, ``too_large``, ``host_too_small``: numbers of
+    candidates. Items: requested proofs, plans by rank, alternatives, parts of the best plan, assumptions, reasons for the best
+    plan, and candidates that cards excluded."""
 
     verdict: str
     candidates: int
@@ -39,7 +40,7 @@ class PlanAnswer:
 
 @frozen
 class ShownProof:
-    """Verdict of a simulation on a plan's memory: fits, too large or open, and the reason if it is open."""
+    """Simulated memory of a plan. ``verdict``: fits, too large, or open if the simulation cannot tell; ``why``: the reason then."""
 
     kind: str = "proof"
     plan: str
@@ -78,7 +79,7 @@ class Training:
 
 @frozen
 class CardRemark:
-    """A remark on a plan: a card's reason, candidates that a card dropped, or an assumption, which has no card."""
+    """A remark on a plan. ``kind``: reason or advice of a card, dropped (candidates that a card excluded), or assumed (no card)."""
 
     kind: str
     card: str
@@ -89,7 +90,7 @@ class CardRemark:
 
 @frozen
 class ExplainAnswer:
-    """Items: each setting with the cards that chose its value; without a card, predicted cost chose it."""
+    """Items: each setting with the cards that chose its value; if there is none, the predicted cost chose it."""
 
     plan: ShownPlan
     not_as_shipped: tuple[str, ...]
@@ -97,7 +98,7 @@ class ExplainAnswer:
 
 @frozen
 class ShownDecision:
-    """The value of a setting, and the cards that decided it. ``otherwise``: the reason against each other value."""
+    """The value of a setting, and the cards that chose it. ``otherwise``: by other value, the reason against it."""
 
     setting: str
     value: KnobValue
@@ -122,8 +123,8 @@ class WhyNotAnswer:
 
 @frozen
 class SimulateAnswer:
-    """Simulated memory of a plan. ``verdict``: fits, too large or open. ``predicted_gib``: the cost model's figure for the same
-    memory. Items: the ranks."""
+    """Simulated memory of a plan. ``verdict``: fits, too large, or open if the simulation cannot tell. ``predicted_gib``:
+    prediction of the cost model for the same memory. Items: the ranks."""
 
     plan: str
     verdict: str
@@ -136,7 +137,8 @@ class SimulateAnswer:
 class SimulatedRank:
     """Peak memory of one simulated rank by part, and its traffic in a step by axis and collective.
 
-    cache_releases: how often a step fills the device, so that the allocator releases cached blocks.
+    at: moment of the peak. cache_releases: number of times in a step that the allocator releases cached blocks, since the device
+    is full.
     """
 
     rank: int
@@ -159,8 +161,8 @@ class CompareAnswer:
 
 @frozen
 class ShownDifference:
-    """A difference; ``kind``: situation, setting, figure, memory, time or card. Null: it does not apply to that plan. The
-    name of a figure has its unit; memory is in GiB, time in seconds."""
+    """A difference; ``kind``: situation, setting, figure, memory, time or card. A value is
+    null if it does not apply to that plan. Memory is in GiB, time in seconds; names of other figures contain the unit."""
 
     kind: str
     name: str
@@ -170,7 +172,9 @@ class ShownDifference:
 
 class PlanArguments(shared_arguments.RequestArguments, shared_arguments.Language):
     top: Annotated[int, whole("Number of plans in the answer.", 5, most=20)] = 3
-    prove: Annotated[bool, Field(description="Simulate each plan, as simulate does, and rank by the simulated memory.")] = False
+    prove: Annotated[
+        bool, Field(description="Simulate each plan, as the tool simulate does, and rank by the simulated memory.")
+    ] = False
 
 
 class ExplainArguments(shared_arguments.Deciding, shared_arguments.Language, shared_arguments.WaitArguments):
@@ -200,8 +204,8 @@ class SimulateArguments(shared_arguments.WaitArguments):
 def plan(
     session: AgentSession, arguments: PlanArguments
 ) -> PagedAnswer[PlanAnswer, ShownPlan | ShownProof | ShownAlternative | Training | Parts | CardRemark]:
-    """Whether a model fits some GPUs, and the best settings: ranked plans, each with an id for other tools; then alternatives,
-    assumptions, reasons, and the candidates that cards excluded."""
+    """Finds out whether a model fits some GPUs, and the best settings: ranked plans, each with an id for other tools; then
+    alternatives, assumptions, reasons, and the candidates that cards excluded."""
     request = shared_arguments.request(session, arguments)
     answer = api.plan(request, **shared_arguments.deciding(session, arguments), top=arguments.top)
     if arguments.prove:
@@ -219,7 +223,7 @@ def plan(
 
 @tool({"plan": "58698c070e9c"}, {"plan": "58698c070e9c", "setting": "recompute"}, long=True)
 def explain(session: AgentSession, arguments: ExplainArguments) -> PagedAnswer[ExplainAnswer, ShownDecision | CardRemark]:
-    """Why each setting of a plan has its value: the cards that decided it, and what rules out other values."""
+    """Explains why each setting of a plan has its value: the cards that chose it, and what rules out other values."""
     setting = arguments.setting and setting_name(arguments.setting, f"setting {arguments.setting}")
     found = api.explain(session.plan(arguments.plan), **shared_arguments.deciding(session, arguments))
     head = ExplainAnswer(plan=shown(found.plan), not_as_shipped=found.not_as_shipped)
@@ -228,7 +232,7 @@ def explain(session: AgentSession, arguments: ExplainArguments) -> PagedAnswer[E
 
 @tool({"plan": "58698c070e9c", "setting": "recompute=none"})
 def why_not(session: AgentSession, arguments: WhyNotArguments) -> PagedAnswer[WhyNotAnswer, Never]:
-    """What rules out another value of one setting of a plan: a constraint, a card, memory or time, with figures."""
+    """Explains what rules out another value of one setting of a plan: a constraint, a card, memory or time, with figures."""
     name, value = parse_fix(arguments.setting)
     found = api.why_not(session.plan(arguments.plan), name, value, **shared_arguments.deciding(session, arguments))
     if found.plan is not None and (request := session.request(arguments.plan)) is not None:

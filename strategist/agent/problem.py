@@ -31,7 +31,7 @@ _TOOLS = {"plan": "make one with plan and save_plan", "run": "make one with star
 
 @frozen
 class Problem:
-    """An error of a tool. ``code``: one of CODES; ``next``: the next step, in one sentence."""
+    """An error of a tool. ``code``: its kind (resource strategist://problems); ``next``: what to do, in one sentence."""
 
     code: str
     message: str

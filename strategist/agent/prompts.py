@@ -16,14 +16,14 @@ def choose_a_layout(
     """Choose a layout for a model on some GPUs, and say why."""
     return (
         f"Choose how to train {model} on {gpus}.\n"
-        "1. Call plan with this model and these gpus. Read its verdict first: it says whether it fits, and with what.\n"
-        "2. Where nothing fits or the best plan needs much host memory, weigh the items of kind way; say which of them change the"
-        " trained model.\n"
+        "1. Call plan with this model and these gpus. Read first its verdict, which says whether the model fits.\n"
+        "2. If nothing fits or the best plan needs much host memory, weigh the items of kind alternative; say which of them"
+        " change the trained model.\n"
         "3. Call explain for the plan you choose, and why_not for each value that the person would have expected instead.\n"
-        "4. Call simulate where fit_confidence is below 0.9. If that becomes a job, ask job_status until it has ended, and read its"
+        "4. Call simulate if fit_confidence is below 0.9. If that becomes a job, call job_status until it has ended, and read its"
         " answer with more.\n"
         "5. Answer with the settings, the predicted step time and peak memory, the cards behind them by id, and what was assumed."
-        " Predictions are predictions: say so. Start a trial only if the person wants one and describe_machine shows a grant."
+        " Say that the figures are predicted. Start a trial only if the person wants one and describe_machine shows a grant."
     )
 
 
@@ -51,11 +51,12 @@ def write_a_card(
     """Write a strategy card from a piece of knowledge, with its source."""
     return (
         f"Write a strategy card that says: {knowledge}\n"
-        "1. search_cards for the same knowledge: where a card has it already, say so and stop.\n"
+        "1. search_cards for the same knowledge: if a card has it already, say so and stop.\n"
         "2. Read resource strategist://schemas/card, strategist://vocabulary and one card of the same module as a pattern.\n"
         "3. Write the YAML: protocol, id, status preview, module, intent, policies with when, effect and because, source_refs with"
         " where it comes from, and cases that must be forbidden, allowed or proposed.\n"
-        "4. lint_card with the text, and correct until it is sound. Examples are not run here; a person does, by cards test.\n"
+        "4. lint_card with the text, and correct until it is sound. It runs no examples; a person can,"
+        " with strategist cards test.\n"
         "5. Answer with the YAML and with what you could not verify."
     )
 

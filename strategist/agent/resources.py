@@ -57,13 +57,13 @@ RESOURCES = (
         address="strategist://cards", name="cards", description="All shipped cards: id, module, status, title.", read=_cards
     ),
     Resource(
-        address="strategist://cards/{name}", name="card", description="A shipped card's file, whole.", kind=YAML,
+        address="strategist://cards/{name}", name="card", description="The whole file of a shipped card.", kind=YAML,
         read=lambda _, name: api.load_cards().card(name).document.text,
     ),
     Resource(
         address="strategist://vocabulary", name="vocabulary",
         read=lambda *_: [{**asdict(entry), "choices": list(entry.choices)} for entry in api.VOCABULARY.values()],
-        description="Every name that a card may use: kind, unit, from when on it is known, meaning, choices.",
+        description="Every name that a card may use: kind, unit, phase from which it is known, meaning, choices.",
     ),
     Resource(
         address="strategist://schemas/{name}", name="schema", description="JSON Schema of a card or a flow file.",
@@ -74,14 +74,14 @@ RESOURCES = (
         description="Names of models, devices, back ends, formats and programs that requests may use.",
     ),
     Resource(
-        address="strategist://studies", name="studies", description="The studies of the workspace, each in a line.", read=_studies
+        address="strategist://studies", name="studies", description="The studies of the workspace, one entry each.", read=_studies
     ),
     Resource(
         address="strategist://studies/{+name}", name="study", description="A study's trials as flat rows.",
         read=lambda session, name: [api.trial_row(trial) for trial in api.study(session.workspace.inside(name)).trials],
     ),
     Resource(
-        address="strategist://problems", name="problems", description="Every code of a problem, with what it means.",
+        address="strategist://problems", name="problems", description="All codes of problems, with their meaning.",
         read=lambda *_: PROBLEM_CODES,
     ),
 )  # fmt: skip

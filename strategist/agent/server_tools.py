@@ -32,7 +32,7 @@ PROGRESS_SECONDS = 2.0
 
 @frozen
 class GrantedAnswer:
-    """A started trial or tuning, and what is left of the grant."""
+    """A started trial or tuning, and the trials and minutes that the grant has left."""
 
     job: str
     tool: str
@@ -45,7 +45,7 @@ class GrantedAnswer:
 
 @frozen
 class StatusAnswer:
-    """What is left of the grant, and the running trial or tuning. Items: the jobs, or one job with its trials."""
+    """Trials and minutes that the grant has left, and the running trial or tuning. Items: the jobs, or one job with its trials."""
 
     trials_left: int
     minutes_left: float
@@ -74,8 +74,8 @@ class CancelArguments(Arguments):
 async def start_trial(
     dispatcher: Dispatcher, arguments: TrialArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[GrantedAnswer, Never]:
-    """Runs a plan once on this machine, under the grant: as a trial, or, with settings total_steps and save, as a training. Returns
-    a job: call job_status."""
+    """Runs a plan once on this machine, within the grant: as a trial, or with settings total_steps and save as a training. Returns
+    a job; wait for it with job_status."""
     return await _start(dispatcher, TRIAL, "prepare_trial", arguments, 1, arguments.minutes)
 
 
@@ -83,8 +83,8 @@ async def start_trial(
 async def start_tuning(
     dispatcher: Dispatcher, arguments: TuningArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[GrantedAnswer, Never]:
-    """Tunes the request of a plan by trials on this machine, under the grant; each trial improves the next choice. Returns a job:
-    call job_status."""
+    """Tunes the request of a plan by trials on this machine, within the grant; each trial improves the next choice. Returns a job;
+    wait for it with job_status."""
     return await _start(dispatcher, TUNING, "prepare_tuning", arguments, arguments.trials, arguments.minutes)
 
 
@@ -92,8 +92,8 @@ async def start_tuning(
 async def job_status(
     dispatcher: Dispatcher, arguments: StatusArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
-    """What is left of the grant, and all jobs in the workspace; or one job with its trials. Call more with the handle of an ended
-    job to get its answer."""
+    """Shows what the grant has left, and all jobs in the workspace, or one job with its trials. For the answer of an ended job,
+    call more with its handle."""
     if not arguments.job:
         return PagedAnswer(head=_status(dispatcher), items=dispatcher.jobs.all())
     if (job := dispatcher.jobs.running.get(arguments.job)) is not None:
@@ -108,7 +108,7 @@ async def job_status(
 async def cancel_job(
     dispatcher: Dispatcher, arguments: CancelArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
-    """Ends a running job. A trial or tuning has 30 seconds to exit by itself; the unused part of its grant is refunded."""
+    """Ends a running job. A trial or tuning gets 30 seconds to exit by itself; the unused part of its grant is refunded."""
     job = dispatcher.jobs.find(arguments.job)
     job.scope.cancel()
     await job.over.wait()

@@ -33,7 +33,7 @@ NewFile = Annotated[str, text("A new file in the workspace.", "out/plan.json")]
 
 
 class WaitArguments(Arguments):
-    wait_seconds: Annotated[float, number("A call that takes longer becomes a job.", 0, most=600)] = WAIT_SECONDS
+    wait_seconds: Annotated[float, number("Seconds; a call that takes longer becomes a job.", 0, most=600)] = WAIT_SECONDS
 
 
 class Language(Arguments):
@@ -56,9 +56,9 @@ class WorkloadArguments(Arguments):
     seq_len: Annotated[int, whole("Tokens of a sequence.", 8192)] = _WORKLOAD.seq_len
     global_batch: Annotated[int, whole("Sequences of a step.", 128)] = _WORKLOAD.global_batch
     document_tokens: Annotated[int, whole("Mean length of the documents packed into a sequence.", 600)] = 0
-    train: Annotated[str, OneOf(TRAIN_MODES), text("What is trained.")] = _WORKLOAD.train
+    train: Annotated[str, OneOf(TRAIN_MODES), text("All parameters or adapters.")] = _WORKLOAD.train
     optimizer: Annotated[str, OneOf(OPTIMIZERS), text()] = _WORKLOAD.optimizer
-    precision: Annotated[str, OneOf(PRECISIONS), text("What matmuls compute in.")] = _WORKLOAD.precision
+    precision: Annotated[str, OneOf(PRECISIONS), text("Data type of matrix multiplications.")] = _WORKLOAD.precision
 
 
 def _settings() -> str:
@@ -75,8 +75,10 @@ def _settings() -> str:
 
 class SituationArguments(WorkloadArguments):
     gpus: Annotated[
-        str, text("Count x device, nodes x GPUs x device, local, or a cluster file in the workspace.", "8x24GB", "16x8xH100")
-    ]
+        str,
+        text("Count x device, nodes x GPUs x device, local for this machine, or a cluster file in the workspace.", "8x24GB",
+             "16x8xH100"),
+    ]  # fmt: skip
     host_memory: Annotated[str, text("Limit on the host memory of a node.", "512GiB")] = ""
     fix: Annotated[
         list[Text], several("Fixed settings, NAME=VALUE; the tool plan lists the names.", ["tp=4", "recompute=selective"])
@@ -86,14 +88,17 @@ class SituationArguments(WorkloadArguments):
 class RequestArguments(SituationArguments, Deciding, WaitArguments):
     model: Model
     fix: Annotated[list[Text], several(f"Fixed settings, NAME=VALUE. {_settings()}", ["tp=4", "recompute=selective"])]
-    objective: Annotated[str, OneOf(OBJECTIVES), text("What plans are ranked by.")] = _PLAIN.objective
-    allow: Annotated[list[Annotated[str, OneOf(tuple(CONVERGENCE))]], several("Changes of the trained model to allow.", ["float8"])]
+    objective: Annotated[str, OneOf(OBJECTIVES), text("Figure by which plans are ranked.")] = _PLAIN.objective
+    allow: Annotated[
+        list[Annotated[str, OneOf(tuple(CONVERGENCE))]],
+        several("Settings that change the trained model and are allowed.", ["float8"]),
+    ]
     backend: Annotated[
         str,
         text("Back end that must support the plan: any, native, or a name from resource strategist://profiles.", "native",
              pattern="^[A-Za-z0-9_-]+$"),
     ] = _PLAIN.backend  # fmt: skip
-    tokens: Annotated[str, text("Total number of tokens to train on; the answer then has the duration.", "300B")] = ""
+    tokens: Annotated[str, text("Total number of tokens to train on; the answer then includes the duration.", "300B")] = ""
     confidence: Annotated[float, number("Required probability that a plan fits.", 0.9, least=0.5, most=0.999)] = _PLAIN.confidence
     node_failures: Annotated[str, text("Mean time until a node fails.", "6h")] = ""
     price: Annotated[float, number("Dollars per device and hour.", 2.5)] = 0.0

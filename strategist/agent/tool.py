@@ -119,8 +119,8 @@ def _page(head: Any, item: Any, types: dict[str, Schema]) -> Schema:
 
 @frozen
 class Finding:
-    """One finding on a file, a card or the machine. ``file`` is empty where the answer names the file, or a card was given as text;
-    the codes of cards have pages in the reference.
+    """A finding on a file, a card or the machine. ``do``: how to correct it. ``file``: empty if the answer names the file, or the
+    card was given as text.
     """
 
     code: str

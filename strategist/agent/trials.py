@@ -74,7 +74,7 @@ class JobArguments(Arguments):
 
 @frozen
 class Prepared:
-    """A job that can be started: arguments of ``strategist``, the folder, and the number of trials that ran in it before."""
+    """A job that can be started: arguments of ``strategist``, the folder, and the number of earlier trials in it."""
 
     command: tuple[str, ...]
     folder: str
@@ -90,7 +90,7 @@ class TrialCount:
 
 @frozen
 class ShownTrial:
-    """A trial: what was measured beside what was predicted; unknown is null."""
+    """A trial with measured and predicted figures; null if unknown."""
 
     trial: int
     plan: str

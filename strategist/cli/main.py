@@ -75,7 +75,17 @@ TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     _safe_output()
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _main(list(sys.argv[1:] if argv is None else argv))
+    except BrokenPipeError:
+        _drop_unwritable_output()
+        return PIPE_CLOSED
+    finally:
+        gc.enable()
+
+
+def _main(arguments: list[str]) -> int:
+    """Runs a command and prints its error, if it ends in one."""
     try:
         progress = nullcontext() if INTERACTIVE_COMMANDS.intersection(arguments[:1]) else progress_bar.progress_line()
         with _interrupted_by_signals(), progress:
@@ -90,17 +100,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         render.print_error(error)
         return USER_ERROR
     except BrokenPipeError:
-        _drop_output()
-        return PIPE_CLOSED
+        raise
     except OSError as error:  # a fault of the machine, such as a full disk; expected errors are FileErrors already
         render.print_error(f"{error.filename or 'output'}: {error.strerror or error}; correct that and repeat the command")
-        _drop_output_that_fails()
+        _drop_unwritable_output()
         return USER_ERROR
     except KeyboardInterrupt:
         render.print_error("interrupted")
         return INTERRUPTED
-    finally:
-        gc.enable()
 
 
 def _run(arguments: list[str]) -> int:
@@ -212,17 +219,13 @@ def _safe_output() -> None:
             stream.reconfigure(errors="escape")
 
 
-def _drop_output_that_fails() -> None:
+def _drop_unwritable_output() -> None:
     """Drops buffered output that cannot be written: the interpreter would try again at exit, and complain."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _drop_output()
-
-
-def _drop_output() -> None:
-    """Drops the rest of the buffer after a broken pipe, without an error at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

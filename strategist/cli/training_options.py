@@ -10,7 +10,14 @@ from typing import Any, TypeVar
 from strategist.cli.parser import Parser, above_zero, option_name, positive, whole
 from strategist.contract import checkpoint, codec
 from strategist.contract.data_source import DataSource
-from strategist.contract.measurement import LEARNING_RATE_SCHEDULES, NO_DECAY_GROUPS, NON_FINITE, SAMPLE_TYPES, TrialSettings
+from strategist.contract.measurement import (
+    LEARNING_RATE,
+    LEARNING_RATE_SCHEDULES,
+    NO_DECAY_GROUPS,
+    NON_FINITE,
+    SAMPLE_TYPES,
+    TrialSettings,
+)
 from strategist.errors import InputError
 
 T = TypeVar("T")
@@ -52,7 +59,7 @@ def add(parser: Parser) -> None:
 
 
 def _add_learning(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--learning-rate", type=_rate, metavar="X", help="default 0.001")
+    group.add_argument("--learning-rate", type=_rate, metavar="X", help=f"default {LEARNING_RATE}")
     schedules = f"{', '.join(LEARNING_RATE_SCHEDULES[:-1])} or {LEARNING_RATE_SCHEDULES[-1]}"
     group.add_argument("--learning-rate-schedule", metavar="NAME", help=f"{schedules}, after the warm-up (default constant)")
     group.add_argument(

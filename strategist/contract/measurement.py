@@ -157,6 +157,10 @@ STOPPED = "stopped"
 LEARNING_RATE_SCHEDULES = ("constant", "linear", "cosine", "wsd")
 SAMPLE_TYPES = ("", "uint16", "uint32", "int32")
 NO_DECAY_GROUPS = ("norms", "biases", "embeddings")
+LEARNING_RATE = 1e-4
+"""Default of runs and placeholder in exported files, since a plan has no learning rate. QLoRA's authors tune adapters of 33B and
+65B with it (arXiv 2305.14314, appendix B), and Llama 2 70B was trained with 1.5e-4 (arXiv 2307.09288, table 1)."""
+
 NON_FINITE = ("stop", "skip")
 WSD_DECAY_SHARE = 0.1
 """Default share of a training's steps in which the schedule wsd decays the learning rate (arXiv 2404.06395, section 4)."""
@@ -200,7 +204,7 @@ class TrialSettings:
     total_steps: int | None = None
     warmup_steps: int = 3
     seed: int = 0
-    learning_rate: float = 1e-3
+    learning_rate: float = LEARNING_RATE
     learning_rate_schedule: str = "constant"
     learning_rate_warmup_steps: int = 0
     learning_rate_decay_steps: int | None = None

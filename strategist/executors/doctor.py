@@ -124,14 +124,13 @@ def gpus(facts: MachineFacts) -> Iterator[Diagnostic]:
             "torch finds no CUDA device, though nvidia-smi lists some",
             "check CUDA_VISIBLE_DEVICES, and that the container was given the GPUs",
         )
-    for capability in sorted(
-        {item for item in torch.get("capabilities", ()) if not _has_kernels(item, torch.get("architectures", ()))}
-    ):
-        yield _warning(
-            "architecture",
-            f"torch has no kernels for {capability}: they are compiled at first use, or not at all",
-            "install a build for this GPU",
-        )
+    for capability in sorted(set(torch.get("capabilities", ()))):
+        if not _has_kernels(capability, torch.get("architectures", ())):
+            yield _warning(
+                "architecture",
+                f"torch has no kernels for {capability}: they are compiled at first use, or not at all",
+                "install a build for this GPU",
+            )
 
 
 def _has_kernels(capability: str, architectures: Collection[str]) -> bool:
@@ -202,18 +201,7 @@ def communication(facts: MachineFacts) -> Iterator[Diagnostic]:
         )
     if torch is not None and facts.gpus and torch["cuda"] and not torch["nccl"]:
         yield _error("nccl-missing", "this torch has no NCCL: GPUs cannot communicate", "install another build of torch")
-    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        names = facts.environment.get(variable, "")
-        if names.startswith("^"):
-            continue
-        for name in filter(None, names.removeprefix("=").split(",")):
-            if not any(known.startswith(name) if variable[0] == "N" else known == name for known in facts.interfaces):
-                known = ", ".join(facts.interfaces)
-                yield _error(
-                    "interface",
-                    f"{variable}={names}: this machine has no interface {name}, so ranks cannot connect",
-                    f"unset it, or choose one of {known}",
-                )
+    yield from _unknown_interfaces(facts)
     if not facts.hostname_resolves and not facts.environment.get("GLOO_SOCKET_IFNAME"):
         yield _warning(
             "hostname",
@@ -228,6 +216,21 @@ def communication(facts: MachineFacts) -> Iterator[Diagnostic]:
         )
     if not facts.port_is_free:
         yield _info("port-taken", f"port {PORT} is taken: a plain torchrun would fail; strategist takes a free one")
+
+
+def _unknown_interfaces(facts: MachineFacts) -> Iterator[Diagnostic]:
+    """Interfaces of the network that variables name and this machine does not have."""
+    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        names = facts.environment.get(variable, "")
+        if names.startswith("^"):
+            continue
+        for name in filter(None, names.removeprefix("=").split(",")):
+            if not any(known.startswith(name) if variable[0] == "N" else known == name for known in facts.interfaces):
+                yield _error(
+                    "interface",
+                    f"{variable}={names}: this machine has no interface {name}, so ranks cannot connect",
+                    f"unset it, or choose one of {', '.join(facts.interfaces)}",
+                )
 
 
 def limits(facts: MachineFacts) -> Iterator[Diagnostic]:

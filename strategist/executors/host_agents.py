@@ -146,12 +146,9 @@ def _agent(order: Order, command: Sequence[str]) -> int:
     inherited = {name: value for name, value in os.environ.items() if name != TOKEN}
     temporary_folder = _temporary(order.tag.rsplit(".", 3)[0])
     environment = {
-        **_interface_variables(address),
-        **inherited,
-        **_rendezvous_variables(order, number, peer, port),
-        **temporary_files.environment(temporary_folder),
-        TAG: tag,
-    }
+        **_interface_variables(address), **inherited, **_rendezvous_variables(order, number, peer, port),
+        **temporary_files.environment(temporary_folder), TAG: tag,
+    }  # fmt: skip
     launched = [*(() if order.each else _torchrun(order, number, address, peer, port)), *command]
     if order.each and number:
         _redirect_output(Path(order.folder, OUTPUT.format(number)))

@@ -1,6 +1,7 @@
 """Shadow executor: runs one rank of a plan on one device, for a cluster of any size; its peers are modelled."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -102,14 +103,7 @@ def shadow_measurement(measured: Measurement, plan: Plan, rank: int) -> Measurem
     evidence = replace(measured.evidence, rank=None if measured.evidence.rank is None else rank)
     if measured.outcome is not Outcome.OK or not measured.step_seconds:
         return replace(measured, kind=Kind.SHADOW, evidence=evidence, notes=_notes(plan, rank, measured))
-    profiled = measured.time or {"other": measured.step_seconds}
-    stretch = measured.step_seconds / sum(profiled.values())  # the profiler slows all parts of a step by the same factor
-    own_seconds = {name: seconds * stretch for name, seconds in profiled.items() if not name.endswith(PEER_PARTS)}
-    predicted = asdict(plan.estimate.time)
-    computing = sum(seconds for name, seconds in predicted.items() if name not in MODELLED_PARTS)
-    modelled = {name: predicted[name] for name in MODELLED_PARTS}
-    modelled["bubble"] *= sum(own_seconds.values()) / computing if computing else 1.0
-    time = {**own_seconds, **modelled}
+    time = _step_parts(measured.step_seconds, measured.time, plan)
     step_seconds = sum(time.values())
     return Measurement(
         plan_id=plan.id, kind=Kind.SHADOW, outcome=Outcome.OK, evidence=evidence,
@@ -129,6 +123,18 @@ def shadow_measurement(measured: Measurement, plan: Plan, rank: int) -> Measurem
         versions=measured.versions,
         notes=_notes(plan, rank, measured),
     )  # fmt: skip
+
+
+def _step_parts(step_seconds: float, profiled: Mapping[str, float] | None, plan: Plan) -> dict[str, float]:
+    """Seconds of a step by part: a rank's own parts as measured, the others as the estimate has them."""
+    profiled = profiled or {"other": step_seconds}
+    stretch = step_seconds / sum(profiled.values())  # the profiler slows all parts of a step by the same factor
+    own_seconds = {name: seconds * stretch for name, seconds in profiled.items() if not name.endswith(PEER_PARTS)}
+    predicted = asdict(plan.estimate.time)
+    computing = sum(seconds for name, seconds in predicted.items() if name not in MODELLED_PARTS)
+    modelled = {name: predicted[name] for name in MODELLED_PARTS}
+    modelled["bubble"] *= sum(own_seconds.values()) / computing if computing else 1.0
+    return {**own_seconds, **modelled}
 
 
 PEER_PARTS = ("_communication", "bubble")

@@ -58,13 +58,8 @@ def supervise(command: TrialCommand, folder: Path, settings: TrialSettings, on_e
         scratch_variables = {} if machine is None else temporary_files.environment(machine.folder)
         supervisor, deadline = None, None
         try:
-            supervisor = start_supervised(
-                command.words,
-                folder=folder,
-                environment={**command.environment, **scratch_variables},
-                tag=tag,
-                grace_seconds=grace_seconds,
-            )
+            variables = {**command.environment, **scratch_variables}
+            supervisor = start_supervised(command.words, folder=folder, environment=variables, tag=tag, grace_seconds=grace_seconds)
             deadline = _wait(supervisor, watch, machine, on_event)
             ended, wall_seconds = watch.ended(), time.monotonic() - watch.begun
         finally:

@@ -104,33 +104,40 @@ def _fsdp(entries: Entries) -> ParsedConfig:
         "activation_offload": bool(entries.flag(*_both_names("activation_checkpointing_offload"))),
     }
     findings = list(_wrap_policy_findings(entries))
-    spare = "dp_shard"
     if version == 2:
         settings["reshard_after_forward"] = entries.flag(*_both_names("reshard_after_forward")) is not False
     else:
-        resharded, in_node = entries.choice(STRATEGIES, *_both_names("sharding_strategy")) or (True, False)
-        settings["reshard_after_forward"] = resharded is not False
-        processes, nodes = entries.integer("num_processes", minimum=-1) or 0, entries.integer("num_machines") or 1
-        if resharded is None:
-            spare, settings["dp_shard"] = "dp_replicate", 1
-        elif in_node and processes > 0:
-            spare, settings["dp_shard"] = "dp_replicate", max(1, processes // nodes)
-        elif in_node:
-            message = "num_processes is not stated, so the size of a node is unknown: all ranks are priced as one group"
-            findings.append(finding("FMT-003", message, "give num_processes", entries.source))
+        settings |= _version_1_sharding(entries, findings)
+    spare = "dp_replicate" if "dp_shard" in settings else "dp_shard"
     if entries.has("parallelism_config"):
-        spare = ""
-        for name, entry in DEGREES.items():
-            settings[name] = entries.integer(f"{PARALLELISM}_{entry}") or 1
-        if ulysses := entries.integer(f"{PARALLELISM}_sp_size"):
-            settings["cp"] = max(ulysses, int(settings["cp"]))
-        settings["cp_rotate"] = entries.choice(
-            {"allgather": "allgather", "alltoall": "alltoall"}, f"{PARALLELISM}_cp_comm_strategy"
-        ) or ("allgather")
+        spare, settings = "", settings | _mesh(entries)
         if version == 1:
             message = "parallelism_config needs fsdp_version 2"
             findings.append(finding("FMT-004", message, "set fsdp_version to 2", entries.source, f"{PARALLELISM}_tp_size"))
     return ParsedConfig(settings=settings, spare=spare, entry_names=SETTING_ENTRIES, findings=tuple(findings))
+
+
+def _version_1_sharding(entries: Entries, findings: list[Diagnostic]) -> dict[str, KnobValue]:
+    """Resharding and the ranks that share parameters, by FSDP1's strategy; no ``dp_shard`` if all ranks do."""
+    resharded, in_node = entries.choice(STRATEGIES, *_both_names("sharding_strategy")) or (True, False)
+    settings: dict[str, KnobValue] = {"reshard_after_forward": resharded is not False}
+    processes, nodes = entries.integer("num_processes", minimum=-1) or 0, entries.integer("num_machines") or 1
+    if resharded is None:
+        settings["dp_shard"] = 1
+    elif in_node and processes > 0:
+        settings["dp_shard"] = max(1, processes // nodes)
+    elif in_node:
+        message = "num_processes is not stated, so the size of a node is unknown: all ranks are priced as one group"
+        findings.append(finding("FMT-003", message, "give num_processes", entries.source))
+    return settings
+
+
+def _mesh(entries: Entries) -> dict[str, KnobValue]:
+    """Degrees and the exchange of context parallelism, from ``parallelism_config``."""
+    degrees = {name: entries.integer(f"{PARALLELISM}_{entry}") or 1 for name, entry in DEGREES.items()}
+    degrees["cp"] = max(entries.integer(f"{PARALLELISM}_sp_size") or 1, degrees["cp"])
+    rotations = {name: name for name in ("allgather", "alltoall")}
+    return {**degrees, "cp_rotate": entries.choice(rotations, f"{PARALLELISM}_cp_comm_strategy") or "allgather"}
 
 
 def _wrap_policy_findings(entries: Entries) -> Iterator[Diagnostic]:

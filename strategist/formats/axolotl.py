@@ -12,11 +12,12 @@ from typing import Any
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
+from strategist.contract.measurement import LEARNING_RATE
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import REMAINING_ARGUMENTS, heading, yaml_text
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.export_notes import LEARNING_RATE, header_lines, learning_rate_need, placed_notes, setting_notes
+from strategist.formats.export_notes import header_lines, learning_rate_need, placed_notes, setting_notes
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun

@@ -90,17 +90,14 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
     """
     stated = {**found.workload, **given.workload}
     known = _situation(source, found, given, Workload(**{name: value for name, value in stated.items() if name != "global_batch"}))
-    given_entries = {found.entry_names.get(name) for name in (*given.workload, *given.settings)}
-    given_entries |= set(found.model_entries) if given.model else set()
-    given_entries |= set(LAUNCHER) if given.gpus else set()
+    given_entries = _given_entries(found, given)
     if known.request.workload.train != stated.get("train", known.request.workload.train):  # the weights' own type decides
         given_entries.add(found.entry_names.get("train"))
     remaining = (item for item in found.findings if item.code not in OPEN_CODES or item.entry not in given_entries)
-    findings = [*remaining, *_override_findings(source, found, given, known.cluster)]
-    if IMAGE_ENCODER not in (item.entry for item in findings):
-        findings += _image_findings(source, known)
-    findings += _weight_findings(source, known)
-    findings += _precision_findings(source, known, stated.get("precision"), found)
+    findings = [
+        *remaining, *_override_findings(source, found, given, known.cluster), *_model_findings(source, known, found),
+        *_precision_findings(source, known, stated.get("precision"), found),
+    ]  # fmt: skip
     settings = {**found.settings, **given.settings}
     layout = _layout(settings, found, known.cluster)
     batches = _batches(stated.get("global_batch"), settings.get("micro_batch"), found.accumulation, layout)
@@ -123,6 +120,14 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
         assumed=tuple(dict.fromkeys((*unstated, *unresolved))),
         stage_layers=found.stage_layers, stack=found.stack,
     )  # fmt: skip
+
+
+def _given_entries(found: ParsedConfig, given: GivenValues) -> set[str | None]:
+    """Entries of the file that given values override."""
+    return {
+        *(found.entry_names.get(name) for name in (*given.workload, *given.settings)),
+        *(found.model_entries if given.model else ()), *(LAUNCHER if given.gpus else ()),
+    }  # fmt: skip
 
 
 def _unknown_model(source: Source, found: ParsedConfig) -> str:
@@ -151,15 +156,12 @@ def _override_findings(source: Source, found: ParsedConfig, given: GivenValues, 
         yield finding("FMT-008", message, "correct one of the two", source, found.entry_names.get("devices", ""))
 
 
-def _image_findings(source: Source, known: Situation) -> Iterator[Diagnostic]:
-    """A finding on the image encoder of a model whose text part alone has a shape."""
-    if any(TEXT_PART_ONLY in note for note in known.notes):
+def _model_findings(source: Source, known: Situation, found: ParsedConfig) -> Iterator[Diagnostic]:
+    """Findings on an image encoder without a price, and on weights that are quantized on disk."""
+    encoder_is_found = IMAGE_ENCODER in (item.entry for item in found.findings)
+    if not encoder_is_found and any(TEXT_PART_ONLY in note for note in known.notes):
         text = f"the image encoder of {known.request.model} is not priced: its weights and images take memory and time as well"
         yield finding("FMT-009", text, "leave room for it, and measure it", source, about=IMAGE_ENCODER)
-
-
-def _weight_findings(source: Source, known: Situation) -> Iterator[Diagnostic]:
-    """A finding on a model whose weights are quantized on disk."""
     if not known.weight_note:
         return
     if known.request.workload.train == "qlora" and known.stored_weights == BITSANDBYTES_4_BIT:

@@ -215,25 +215,22 @@ def _findings(entries: Entries, stage: int, reduce_dtype: str, accumulation_dtyp
         if entries.has(name):
             known = [entry for entry in source.entries if entry == name or entry.startswith(f"{name}.")]
             entries.get(*known)
-            yield finding(
-                "FMT-004", f"{name} is refused since 0.19: {removed_feature} has been removed", "remove it", source, known[0]
-            )
+            message = f"{name} is refused since 0.19: {removed_feature} has been removed"
+            yield finding("FMT-004", message, "remove it", source, known[0])
     for part in ("offload_optimizer", "offload_param"):
         if entries.get(f"{ZERO}.{part}.device") == "nvme":
             message = f"{ZERO}.{part}.device is nvme, and is priced as cpu"
             yield finding("FMT-002", message, "a disk is slower than host memory", source, f"{ZERO}.{part}.device")
     if entries.get(f"{ZERO}.offload_optimizer.ratio") not in (None, 1):
         name = f"{ZERO}.offload_optimizer.ratio"
-        yield finding(
-            "FMT-002", f"{name}: part of the optimizer stays on the device", "priced as if all were offloaded", source, name
-        )
+        message = f"{name}: part of the optimizer stays on the device"
+        yield finding("FMT-002", message, "priced as if all were offloaded", source, name)
     if entries.has("sequence_parallel_size") and entries.get("sequence_parallel_size") != 1:
         text = "sequence_parallel_size: Ulysses exchanges heads, and is priced as cp, which passes keys and values round"
         yield finding("FMT-002", text, "measure it", source, "sequence_parallel_size")
     if (name := _optimizer(entries)) in OTHER_OPTIMIZERS:
-        yield finding(
-            "FMT-002", f"optimizer.type {name} is priced as AdamW", "its states may be fewer or more", source, "optimizer.type"
-        )
+        message = f"optimizer.type {name} is priced as AdamW"
+        yield finding("FMT-002", message, "its states may be fewer or more", source, "optimizer.type")
     if name in REMOVED_OPTIMIZERS:
         yield finding("FMT-004", f"optimizer.type {name} is none since 0.19", "choose Adam or Lamb", source, "optimizer.type")
     if entries.flag("bf16.enabled", "bfloat16.enabled") and entries.flag("fp16.enabled"):

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from strategist.contract.environment import environment
+from strategist.contract.measurement import LEARNING_RATE
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import Shell, json_text
-from strategist.formats.export_notes import LEARNING_RATE, header_lines, learning_rate_need, setting_notes
+from strategist.formats.export_notes import header_lines, learning_rate_need, setting_notes
 from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import MASTER_ADDR, MASTER_PORT, NODE_RANK, start_script
 from strategist.programs.backends import load_backend

@@ -5,13 +5,10 @@ from typing import Any
 
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
+from strategist.contract.measurement import LEARNING_RATE
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, value_of
 from strategist.units import show_bytes, show_seconds
-
-LEARNING_RATE = 1e-4
-"""The placeholder in other frameworks' files, since a plan has no learning rate. QLoRA's authors tune adapters of 33B and 65B
-with it (arXiv 2305.14314, appendix B), and Llama 2 70B was trained with 1.5e-4 (arXiv 2307.09288, table 1)."""
 
 
 def learning_rate_need(entry: str) -> str:

@@ -6,7 +6,7 @@ DeepSpeed decides by itself). FSDP reduces in the compute dtype, and DeepSpeed c
 (accelerate's ``set_mixed_precision``). Common arguments of scripts besides TrainingArguments (TRL's) are understood as well.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -196,16 +196,10 @@ def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
     settings: dict[str, KnobValue] = {"reduce_dtype": "fp32" if precision == "fp32" else "bf16"}
     offloads = entries.flag(*_both_names("cpu_offload"), *_both_names("offload_params"))
     settings["offload"] = "all" if offloads or "offload" in words else "none"
-    strategy = next((word for word in words if word in STRATEGIES or word == "no_shard"), "full_shard")
-    resharded = entries.get(*_both_names("reshard_after_forward"))
-    if isinstance(resharded, str) and resharded.lower() in (*STRATEGIES, "no_shard"):
-        strategy = resharded.lower()
-    elif resharded is not None:
-        strategy = "full_shard" if entries.flag(*_both_names("reshard_after_forward")) else "shard_grad_op"
+    strategy = _strategy(entries, words)
     settings["reshard_after_forward"] = STRATEGIES.get(strategy, True)
-    fsdp_recompute = entries.flag(*_both_names("activation_checkpointing"))
-    trainer_recompute = _recompute(entries)
-    settings["recompute"] = "full" if fsdp_recompute else trainer_recompute
+    trainer_recompute = _recompute(entries)  # read in any case: entries that are not read are findings
+    settings["recompute"] = "full" if entries.flag(*_both_names("activation_checkpointing")) else trainer_recompute
     spare = "dp_shard"
     if strategy == "no_shard":
         spare, settings["dp_shard"] = "dp_replicate", 1
@@ -221,6 +215,16 @@ def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
         message = f"{entry} {policy}: the units that are gathered are not layers"
         findings.append(finding("FMT-002", message, "the price is that of layer by layer", entries.source, entry))
     return ParsedConfig(settings=settings, spare=spare, entry_names=SETTING_ENTRIES, findings=tuple(findings))
+
+
+def _strategy(entries: Entries, words: Sequence[str]) -> str:
+    """The sharding strategy: a word of ``fsdp``, unless ``reshard_after_forward`` states it."""
+    resharded = entries.get(*_both_names("reshard_after_forward"))
+    if isinstance(resharded, str) and resharded.lower() in (*STRATEGIES, "no_shard"):
+        return resharded.lower()
+    if resharded is not None:
+        return "full_shard" if entries.flag(*_both_names("reshard_after_forward")) else "shard_grad_op"
+    return next((word for word in words if word in STRATEGIES or word == "no_shard"), "full_shard")
 
 
 def _both_names(name: str) -> tuple[str, str]:
@@ -275,27 +279,26 @@ def _findings(entries: Entries, launcher: LauncherConfig) -> Iterator[Diagnostic
         message = f"{MESH} is an object of accelerate's: of a file a mapping comes, on which the trainer ends"
         do = "give accelerate the mesh by its own file, or split the model where the script loads it"
         yield finding("FMT-004", message, do, source, mesh[0])
-    name = str(entries.get("optim") or "adamw_torch")
-    if name not in OPTIMIZERS or name.startswith("paged_"):
-        difference = "its states can be on the host" if name in OPTIMIZERS else "its states differ"
-        yield finding("FMT-002", f"optim {name} is priced as {_optimizer(entries)[0]}", difference, source, "optim")
-    if name in REMOVED_OPTIMIZERS:
-        yield finding("FMT-001", f"optim {name} was removed in transformers 5", "write adamw_torch", source, "optim")
+    yield from _optimizer_findings(entries)
     if _every_n_layers(entries) > 2:
         entry = entries.present_name(*(f"{item}_kwargs.every_n_layers" for item in RECOMPUTES))
-        yield finding(
-            "FMT-002",
-            f"{entry} {_every_n_layers(entries)} is priced as of all layers",
-            "it keeps more, and repeats less",
-            source,
-            entry,
-        )
+        text = f"{entry} {_every_n_layers(entries)} is priced as of all layers"
+        yield finding("FMT-002", text, "it keeps more, and repeats less", source, entry)
     for name, effect in UNPRICED_ENTRIES.items():
         if entries.enabled(name):
             yield unsupported_entry(source, name, effect)
     if encoder := next((name for name in IMAGE_ENCODERS if entries.enabled(name)), ""):
         text = f"{encoder}: the image encoder is not priced: its weights and images take memory and time as well"
         yield finding("FMT-009", text, "leave room for it, and measure it", source, encoder, about=IMAGE_ENCODER)
+
+
+def _optimizer_findings(entries: Entries) -> Iterator[Diagnostic]:
+    name = str(entries.get("optim") or "adamw_torch")
+    if name not in OPTIMIZERS or name.startswith("paged_"):
+        difference = "its states can be on the host" if name in OPTIMIZERS else "its states differ"
+        yield finding("FMT-002", f"optim {name} is priced as {_optimizer(entries)[0]}", difference, entries.source, "optim")
+    if name in REMOVED_OPTIMIZERS:
+        yield finding("FMT-001", f"optim {name} was removed in transformers 5", "write adamw_torch", entries.source, "optim")
 
 
 IMAGE_ENCODERS = ("vision_tower", "mm_vision_tower", "vision_path", "vision_model_name_or_path", "image_tower")

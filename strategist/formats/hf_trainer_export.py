@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from strategist.contract.environment import environment
+from strategist.contract.measurement import LEARNING_RATE
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, yaml_text
 from strategist.formats.deepspeed_export import TENSOR, ZERO, runs_on_deepspeed, section, tensors
-from strategist.formats.export_notes import LEARNING_RATE, header_lines, learning_rate_need, placed_notes, setting_notes
+from strategist.formats.export_notes import header_lines, learning_rate_need, placed_notes, setting_notes
 from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import start_script, torchrun
 

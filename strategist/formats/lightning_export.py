@@ -122,24 +122,11 @@ def _reshard(plan: Plan) -> str:
 
 def _trainer(plan: Plan) -> str:
     """Code of the strategy, the Trainer and the start."""
-    layout, options, name = plan.candidate.layout, plan.candidate.options, _strategy_name(plan)
-    lines = ["", "", 'if __name__ == "__main__":']
-    if name == "ModelParallelStrategy":
-        lines.append(
-            f"    strategy = ModelParallelStrategy(data_parallel_size={layout.dp_shard}, tensor_parallel_size={layout.tp})"
-        )
-    elif name:
-        lines += [
-            "    strategy = DDPStrategy(",
-            f"        bucket_cap_mb={options.bucket_cap_mb},",
-            f"        gradient_as_bucket_view={options.gradient_as_bucket_view},",
-            f"        static_graph={options.static_graph},",
-            f"        find_unused_parameters={options.find_unused_parameters},",
-            "    )",
-        ]
+    name = _strategy_name(plan)
     precision = "bf16-mixed" if plan.workload.precision == "bf16" and not sharded(plan) else "32-true"
     prepared = "Sharded" if sharded(plan) else "Prepared" if _module(plan) else "Model"
-    lines += [
+    lines = [
+        "", "", 'if __name__ == "__main__":', *_strategy(plan, name),
         "    trainer = lightning.Trainer(",
         '        accelerator="gpu",',
         f"        devices={plan.cluster.gpus_per_node},",
@@ -149,5 +136,22 @@ def _trainer(plan: Plan) -> str:
         f"        strategy={'strategy' if name else chr(34) + 'auto' + chr(34)},",
         "    )",
         f"    trainer.fit({prepared}(), datamodule=Data(batch_size={plan.candidate.knobs.micro_batch}))",
-    ]
+    ]  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def _strategy(plan: Plan, name: str) -> list[str]:
+    """Lines that make the strategy; none for a single device."""
+    layout, options = plan.candidate.layout, plan.candidate.options
+    if name == "ModelParallelStrategy":
+        return [f"    strategy = ModelParallelStrategy(data_parallel_size={layout.dp_shard}, tensor_parallel_size={layout.tp})"]
+    if not name:
+        return []
+    return [
+        "    strategy = DDPStrategy(",
+        f"        bucket_cap_mb={options.bucket_cap_mb},",
+        f"        gradient_as_bucket_view={options.gradient_as_bucket_view},",
+        f"        static_graph={options.static_graph},",
+        f"        find_unused_parameters={options.find_unused_parameters},",
+        "    )",
+    ]

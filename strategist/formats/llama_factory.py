@@ -13,11 +13,12 @@ from typing import Any
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
+from strategist.contract.measurement import LEARNING_RATE
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, yaml_text
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.export_notes import LEARNING_RATE, header_lines, learning_rate_need, placed_notes, setting_notes
+from strategist.formats.export_notes import header_lines, learning_rate_need, placed_notes, setting_notes
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script
@@ -187,19 +188,7 @@ RUN_ARGUMENTS = ("output_dir", "do_train", "max_steps", "logging_steps", "save_s
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The configuration, with the arguments of the program of this name, and a script that starts a training with it."""
-    program = find_program("llama-factory")
-    assert program is not None
-    facts = plan_facts(plan)
-    given = {"environment.CONFIG_FILE": "", "folder": "", "steps": "", "seed": ""}
-    assignments = (word.partition("=") for word in program.arguments(facts, given) if "=" in word)
-    arguments = {name: value for name, _, value in assignments if name not in RUN_ARGUMENTS}
-    data: dict[str, Any] = {
-        "model_name_or_path": hub_name(plan.model.name), "stage": "sft", "do_train": True, "dataset": "tatsu-lab/alpaca",
-        "dataset_dir": ONLINE, "template": "default", "output_dir": "saves", "learning_rate": LEARNING_RATE,
-        "num_train_epochs": 3.0,
-    }  # fmt: skip
-    for name, value in arguments.items():
-        _put(data, name.split("."), _value(value))
+    data = _arguments(plan)
     entries = ((entry, name) for name, entry in SETTING_ENTRIES.items())
     remarks, other_notes = placed_notes(data, entries, setting_notes(plan, reasons))
     model = data["model_name_or_path"]
@@ -220,6 +209,23 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
         Placeholder(input="data", text=f"dataset: {data['dataset']}", filled='dataset: "{}"', need=needs[1]),
     )
     return ExportedFiles(files=files, command=("bash", "train.sh"), needs=needs, placeholders=placeholders)
+
+
+def _arguments(plan: Plan) -> dict[str, Any]:
+    """Arguments of a training: placeholders, and those that the program has for the plan."""
+    program = find_program("llama-factory")
+    assert program is not None
+    given = {"environment.CONFIG_FILE": "", "folder": "", "steps": "", "seed": ""}
+    data: dict[str, Any] = {
+        "model_name_or_path": hub_name(plan.model.name), "stage": "sft", "do_train": True, "dataset": "tatsu-lab/alpaca",
+        "dataset_dir": ONLINE, "template": "default", "output_dir": "saves", "learning_rate": LEARNING_RATE,
+        "num_train_epochs": 3.0,
+    }  # fmt: skip
+    for word in program.arguments(plan_facts(plan), given):
+        name, stated, value = word.partition("=")
+        if stated and name not in RUN_ARGUMENTS:
+            _put(data, name.split("."), _value(value))
+    return data
 
 
 def _put(data: dict[str, Any], path: list[str], value: Any) -> None:

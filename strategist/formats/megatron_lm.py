@@ -13,6 +13,7 @@ from typing import Any
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
+from strategist.contract.measurement import LEARNING_RATE
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import Shell
 from strategist.formats.config_entries import Entries
@@ -326,7 +327,9 @@ PLACEHOLDERS = (
         input="tokenizer", text="  --tokenizer-type=NullTokenizer\n", need=NEEDS[2],
         filled="  --tokenizer-type=HuggingFaceTokenizer\n  --tokenizer-model={}\n",
     ),
-    Placeholder(input="weights", text="  --lr=1e-4\n", filled="  --lr=1e-4\n  --load={}\n", need=NEEDS[3]),
+    Placeholder(
+        input="weights", text=f"  --lr={LEARNING_RATE}\n", filled=f"  --lr={LEARNING_RATE}\n  --load={{}}\n", need=NEEDS[3],
+    ),
 )  # fmt: skip
 
 

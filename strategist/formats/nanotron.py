@@ -7,6 +7,7 @@ the model's dtype), models/base.py (float32), as of github.com/huggingface/nanot
 after the last micro-batch (parallel/data_parallel).
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,12 +15,14 @@ from typing import Any
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
+from strategist.contract.layout import AXES
+from strategist.contract.measurement import LEARNING_RATE
 from strategist.contract.model import ModelShape, MoEShape
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.formats.commented_text import Shell, heading, yaml_text
 from strategist.formats.config_entries import Entries
-from strategist.formats.export_notes import LEARNING_RATE, header_lines, learning_rate_need, placed_notes, setting_notes
+from strategist.formats.export_notes import header_lines, learning_rate_need, placed_notes, setting_notes
 from strategist.formats.finding_codes import unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
@@ -44,6 +47,7 @@ SETTING_ENTRIES = {
     "tp": "parallelism.tp",
     "cp": "parallelism.context_parallel_size",
     "ep": "parallelism.expert_parallel_size",
+    "etp": "parallelism.expert_tensor_parallel_size",
     "dp_replicate": "parallelism.dp",
     "dp_shard": "parallelism.dp",
     "reshard_after_forward": "optimizer.zero_stage",
@@ -58,6 +62,11 @@ SETTING_ENTRIES = {
 }
 
 
+FOLDED = (SETTING_ENTRIES["etp"], "parallelism.expert_data_parallel_size", "parallelism.enabled_moe")
+"""Entries of versions whose experts are spread over the ranks of the other layers (parallel/context.py as of 009b8f7, in 2025);
+in others each data rank has further ranks for experts, which read its sequences again (as of 2411b02)."""
+
+
 def recognises(source: Source) -> bool:
     """Whether a source is Nanotron's, by its sections for degrees and tokens."""
     return source.language == "yaml" and source.has("parallelism") and source.has("tokens.micro_batch_size")
@@ -68,23 +77,21 @@ def read(entries: Entries) -> ParsedConfig:
     stage = entries.integer("optimizer.zero_stage", minimum=0) or 0
     if stage > 1:
         raise entries.source.error("optimizer.zero_stage", f"optimizer.zero_stage is {stage}: 0 or 1 is needed")
-    degrees = {name: entries.integer(SETTING_ENTRIES[name]) or 1 for name in ("pp", "tp", "cp", "ep")}
-    data = entries.integer("parallelism.dp") or 1
+    degrees, own_ranks = _degrees(entries, stage)
     split, scatters = degrees["tp"] > 1, bool(entries.choice(MODES, "parallelism.tp_mode"))
     sums = entries.flag("optimizer.accumulate_grad_in_fp32") is not False
     precision = entries.choice(DTYPES, "model.dtype") or "fp32"
     if precision == "bf16" and not sums:
         precision = "bf16-true"
     settings: dict[str, KnobValue] = {
-        **degrees, "dp_shard" if stage else "dp_replicate": data,
-        "no_sync": True, "loss_parallel": split,
+        **degrees, "no_sync": True, "loss_parallel": split,
         "sequence_parallel": split and scatters,
         "pp_schedule": entries.choice(ENGINES, "parallelism.pp_engine") or "gpipe",
         "recompute": "full" if entries.flag("parallelism.recompute_layer") else "none",
         "micro_batch": entries.integer("tokens.micro_batch_size") or 1,
         "reduce_dtype": "fp32" if sums or precision == "fp32" else "bf16",
     }  # fmt: skip
-    if stage or degrees["cp"] > 1:
+    if stage or degrees["dp_shard"] * degrees["cp"] > 1:
         settings["reshard_after_forward"] = False
     optimizer = str(entries.get(SETTING_ENTRIES["optimizer"]) or "adamW")
     workload: dict[str, int | str] = {"train": "full", "precision": precision, "optimizer": OPTIMIZERS.get(optimizer, "adamw")}
@@ -93,9 +100,18 @@ def read(entries: Entries) -> ParsedConfig:
     return ParsedConfig(
         settings=settings, workload=workload, model=_model(entries, degrees["tp"]), entry_names=SETTING_ENTRIES,
         accumulation=entries.integer("tokens.batch_accumulation_per_replica") or 1,
-        devices=data * degrees["pp"] * degrees["tp"] * degrees["cp"] * degrees["ep"],
-        findings=tuple(_unsupported_findings(entries, degrees, stage, optimizer)),
+        devices=math.prod(degrees[axis] for axis in AXES),
+        findings=tuple(_unsupported_findings(entries, degrees, stage, optimizer, own_ranks)),
     )  # fmt: skip
+
+
+def _degrees(entries: Entries, stage: int) -> tuple[dict[str, int], bool]:
+    """All degrees, and whether experts have ranks of their own, which count as data ranks."""
+    degrees = {name: entries.integer(SETTING_ENTRIES[name]) or 1 for name in ("pp", "tp", "cp", "ep", "etp")}
+    own_ranks = degrees["ep"] > 1 and not any(entries.get(name) for name in FOLDED)
+    data = (entries.integer("parallelism.dp") or 1) * (degrees["ep"] if own_ranks else 1)
+    shards = data if stage else math.gcd(data, degrees["ep"])
+    return {**degrees, "dp_shard": shards, "dp_replicate": data // shards}, own_ranks
 
 
 def _model(entries: Entries, tp: int) -> ModelShape | None:
@@ -135,11 +151,15 @@ def _experts(entries: Entries) -> MoEShape | None:
     )  # fmt: skip
 
 
-def _unsupported_findings(entries: Entries, degrees: Mapping[str, int], stage: int, optimizer: str) -> Iterator[Diagnostic]:
+def _unsupported_findings(
+    entries: Entries, degrees: Mapping[str, int], stage: int, optimizer: str, own_ranks: bool
+) -> Iterator[Diagnostic]:
     """Findings on entries that no setting expresses."""
     effects = {}
-    if degrees["ep"] > 1:
-        effects[SETTING_ENTRIES["ep"]] = "experts have ranks of their own; they are priced on the data ranks"
+    if own_ranks:
+        effects[SETTING_ENTRIES["ep"]] = "experts have ranks of their own, priced as data ranks with other sequences"
+    elif degrees["ep"] > 1 and not stage:
+        effects[SETTING_ENTRIES["ep"]] = "each rank keeps all optimizer states; the price shards them over ep"
     if degrees["cp"] > 1 and not stage:
         effects[SETTING_ENTRIES["cp"]] = "each context rank keeps all optimizer states; the price shards them"
     if optimizer not in OPTIMIZERS:
@@ -225,7 +245,8 @@ IGNORED_ENTRIES = (
     "checkpoints*", "data*", "doremi*", "general*", "lighteval*", "logging*", "metrics_logging*", "model.ddp_bucket*",
     "model.init_method*", "model.make_vocab*", "model.model_config.*", "optimizer.adam_*", "optimizer.clip_grad",
     "optimizer.learning_rate*", "optimizer.optimizer_factory*", "optimizer.torch_adam*", "optimizer.weight_decay*",
-    "parallelism.moe_layer*", "parallelism.tp_linear*", "parallelism.tp_recompute*", "profiler*", "s3_upload*", "tokenizer*",
+    "parallelism.enabled_moe", "parallelism.expert_data*", "parallelism.moe_layer*", "parallelism.tp_linear*",
+    "parallelism.tp_recompute*", "profiler*", "s3_upload*", "tokenizer*",
     "tokens.*",
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ from strategist.contract.hugging_face_config import config_of, model_type_of
 from strategist.contract.knobs import Candidate, Knobs, KnobValue
 from strategist.contract.layout import Layout
 from strategist.contract.loss import chunk_tokens
-from strategist.contract.measurement import TrialSettings
+from strategist.contract.measurement import LEARNING_RATE, TrialSettings
 from strategist.contract.model import ModelShape, MoEShape, RopeScaling
 from strategist.contract.plan import Plan
 from strategist.contract.sac_policy import matmul_stride, saves_collectives
@@ -75,7 +75,7 @@ NEEDS = (
     "weights: --weights with a folder of Hugging Face's; without it they are random",
 )
 STEPS = (
-    f"learning rate, steps and checkpoints: LEARNING_RATE in plan.py is {TrialSettings.learning_rate} at every step; without "
+    f"learning rate, steps and checkpoints: LEARNING_RATE in plan.py is {LEARNING_RATE} at every step; without "
     "--steps and --save FOLDER 10 steps are trained, and nothing is kept"
 )
 """What the script's own defaults leave open, as a line of the missing."""

@@ -74,6 +74,16 @@ def read(entries: Entries) -> ParsedConfig:
         law = "there is no optimizer: the recipe evaluates or generates, and trains nothing"
         raise entries.source.error(MODEL, f"{law}; name a recipe that trains")
     name, train = _model(entries)
+    workload = _workload(entries, train)
+    settings = _settings(entries, str(workload["precision"]))
+    return ParsedConfig(
+        settings=settings, workload=workload, model=name, spare="" if "dp_shard" in settings else "dp_shard",
+        accumulation=entries.integer("gradient_accumulation_steps") or 1, entry_names=SETTING_ENTRIES,
+        findings=tuple(_findings(entries, train)), unstated=() if "micro_batch" in settings else ("micro_batch",),
+    )  # fmt: skip
+
+
+def _settings(entries: Entries, precision: str) -> dict[str, KnobValue]:
     settings: dict[str, KnobValue] = {
         "tp": entries.integer("tensor_parallel_dim") or 1,
         "cp": entries.integer("context_parallel_dim") or 1,
@@ -86,6 +96,7 @@ def read(entries: Entries) -> ParsedConfig:
         "compile": entries.enabled("compile", "compile.model"),
         "optimizer_in_backward": bool(entries.flag("optimizer_in_bwd")),
         "optimizer_kernel": "fused" if entries.flag("optimizer.fused") else "foreach",
+        "reduce_dtype": "fp32" if precision == "fp32" else "bf16",
     }
     if micro := entries.integer("batch_size"):
         settings["micro_batch"] = micro
@@ -94,14 +105,7 @@ def read(entries: Entries) -> ParsedConfig:
     if int(settings["cp"]) > 1:
         rotations = {name: name for name in ("allgather", "alltoall")}
         settings["cp_rotate"] = entries.choice(rotations, "context_parallel_rotate_method") or "allgather"
-    workload = _workload(entries, train)
-    settings["reduce_dtype"] = "fp32" if workload["precision"] == "fp32" else "bf16"
-    return ParsedConfig(
-        settings=settings, workload=workload, model=name, spare="" if "dp_shard" in settings else "dp_shard",
-        accumulation=entries.integer("gradient_accumulation_steps") or 1, entry_names=SETTING_ENTRIES,
-        findings=tuple(_findings(entries, train)),
-        unstated=() if micro else ("micro_batch",),
-    )  # fmt: skip
+    return settings
 
 
 def _model(entries: Entries) -> tuple[str | None, str]:

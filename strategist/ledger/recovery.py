@@ -40,10 +40,8 @@ def recover(folder: Path) -> Recovered:
     """
     path = folder / FILE_NAME
     if not path.is_file():
-        raise FileError(
-            path,
-            "does not exist: there is no study in this folder; strategist study list names those below here",
-        )
+        law = "does not exist: there is no study in this folder"
+        raise FileError(path, f"{law}; strategist study list names those below here")
     data, log = (file.read_bytes() if (file := folder / f"{FILE_NAME}{suffix}").is_file() else b"" for suffix in FILE_SUFFIXES[:2])
     rows = [(number, columns) for number, columns in records(pages(data, log)) if columns and 0 < number <= MAX_TRIALS]
     facts, trials, attempts = _rows_from_pages(rows)
@@ -56,9 +54,8 @@ def recover(folder: Path) -> Recovered:
             connection.text_factory = bytes
             facts |= {str(key): str(value) for key, value in _valid_rows(connection, "study", "key, value", numbers)}
             trials |= {row.number: row for row in map(TrialRow.of, _valid_rows(connection, "trial", TRIAL, numbers))}
-            attempts |= {
-                (row.trial, row.attempt): row for row in map(AttemptRow.of, _valid_rows(connection, "attempt", ATTEMPT, numbers))
-            }
+            rows_of_attempts = map(AttemptRow.of, _valid_rows(connection, "attempt", ATTEMPT, numbers))
+            attempts |= {(row.trial, row.attempt): row for row in rows_of_attempts}
     recovered = Recovered(facts=facts, trials=trials, attempts=tuple(attempts.values()))
     if not recovered.facts and not recovered.trials:
         raise FileError(path, "is damaged beyond repair: no row of it can be read; restore it from a copy")

@@ -1,6 +1,6 @@
 """Back ends by name: the built-in runtime's, programs (shipped or from files), and formats, which strategist does not run."""
 
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -67,18 +67,19 @@ def find_program(name: str) -> "Program | None":
         FileError: the file describes no program.
     """
     if name in programs():
-        return _program(str(catalog.profile_path("programs", name)), 0)
-    if not name.endswith(SUFFIXES):
+        path = catalog.profile_path("programs", name)
+    elif name.endswith(SUFFIXES):
+        path = Path(name).resolve()
+    else:
         return None
-    path = Path(name)
-    return _program(str(path.resolve()), path.stat().st_mtime_ns if path.exists() else 0)
+    return _program(path, yaml_file.read_text(path))
 
 
-@cache
-def _program(path: str, _written: int) -> "Program":
+@lru_cache(maxsize=32)
+def _program(path: Path, text: str) -> "Program":
     from strategist.programs.program_file import read_program
 
-    return read_program(yaml_file.load(path))
+    return read_program(yaml_file.parse(text, path))
 
 
 @cache

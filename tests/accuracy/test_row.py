@@ -89,17 +89,3 @@ def test_settings_are_read_after_the_args_marker_only():
     quoted = row("megatron_lm_golden_values", next(r.row_id for r in rows("megatron_lm_golden_values") if "swiglu=True" in r.notes))
     assert quoted.settings["swiglu"] == "True"
     assert quoted.settings["num_layers"] == str(quoted.layers)
-
-
-@pytest.mark.parametrize("cell", ["n_gpus", "tp", "pp", "layers", "hidden", "seq_len"])
-def test_a_layout_is_stated_only_if_all_required_cells_are_filled(cell):
-    whole = {"layers": 32, "hidden": 4096}
-    assert made(**whole).layout_is_stated
-    assert not made(**{**whole, cell: None}).layout_is_stated
-
-
-def test_one_data_parallel_degree_and_one_batch_size_are_enough():
-    shape = {"layers": 32, "hidden": 4096}
-    assert made(**shape, dp_replicate=None, micro_batch=None).layout_is_stated
-    assert not made(**shape, dp_replicate=None, dp_shard=None).layout_is_stated
-    assert not made(**shape, micro_batch=None, global_batch=None).layout_is_stated

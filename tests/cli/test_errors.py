@@ -155,6 +155,15 @@ def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("arguments", [["cards", "list"], ["plan", "--gpus", "8x"], ["export", "none.json", "--to", "pytorch"]])
+def test_a_reader_that_closed_both_streams_ends_a_command(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*COMMAND, *arguments], stdout=writer, stderr=writer, check=False)
+    os.close(writer)
+    assert done.returncode == 141
+
+
 def test_a_full_disk_prints_one_error_line() -> None:
     if not Path("/dev/full").exists():  # outside Linux there is no such device to try
         return

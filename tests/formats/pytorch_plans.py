@@ -189,7 +189,7 @@ def exported(plan: Plan, folder: Path, changes: dict[str, str] = {}) -> tuple[st
     """Writes the files of a plan, with some texts replaced, and returns the command that starts them."""
     folder.mkdir(parents=True)
     written = write(plan, {})
-    replaced = {"LEARNING_RATE = 0.001": f"LEARNING_RATE = {rate(plan)}", **changes}
+    replaced = {"LEARNING_RATE = 0.0001": f"LEARNING_RATE = {rate(plan)}", **changes}
     for file in written.files:
         text = file.text
         for old, new in replaced.items():

@@ -38,7 +38,7 @@ def codes(found: ParsedConfig) -> list[str]:
 def test_the_example_file_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     found = read(TEXT)
     assert found.settings == {
-        "pp": 2, "tp": 2, "cp": 1, "ep": 1, "dp_shard": 4, "no_sync": True, "loss_parallel": True,
+        "pp": 2, "tp": 2, "cp": 1, "ep": 1, "etp": 1, "dp_shard": 4, "dp_replicate": 1, "no_sync": True, "loss_parallel": True,
         "sequence_parallel": True, "pp_schedule": "1f1b", "recompute": "full", "micro_batch": 1, "reduce_dtype": "fp32",
         "reshard_after_forward": False,
     }  # fmt: skip
@@ -87,6 +87,31 @@ def test_experts_and_biases_are_read() -> None:
     assert found.model.moe is not None
     assert (found.model.moe.experts, found.model.moe.shared_experts, found.model.qkv_bias) == (8, 1, True)
     assert codes(found) == ["FMT-002"]
+
+
+FOLDED = "expert_parallel_size: 2\n  expert_tensor_parallel_size: 1\n  expert_data_parallel_size: 4\n  enabled_moe: true"
+
+
+@pytest.mark.parametrize(
+    ("experts", "stage", "devices", "ranks"),
+    [
+        ("expert_parallel_size: 2", 1, 32, {"dp_shard": 8, "dp_replicate": 1}),
+        ("expert_parallel_size: 2", 0, 32, {"dp_shard": 2, "dp_replicate": 4}),
+        (FOLDED, 1, 16, {"dp_shard": 4, "dp_replicate": 1}),
+        (FOLDED, 0, 16, {"dp_shard": 2, "dp_replicate": 2}),
+    ],
+)
+def test_ranks_of_experts_break_no_law(
+    experts: str, stage: int, devices: int, ranks: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = TEXT.replace("    vocab_size: 128256\n", "    vocab_size: 128256\n    moe_config: {num_experts: 8, top_k: 2}\n")
+    text = text.replace("expert_parallel_size: 1", experts).replace("zero_stage: 1", f"zero_stage: {stage}")
+    found = read(text)
+    assert found.devices == devices
+    assert ranks.items() <= found.settings.items()
+    (tmp_path / "train.yaml").write_text(text)
+    assert main(["check", str(tmp_path / "train.yaml"), "--gpus", f"{devices // 8}x8xH200", "--show", "findings"]) in (0, 1, 3)
+    assert "FMT-004" not in capsys.readouterr().out
 
 
 def test_a_misspelt_name_gets_a_suggestion() -> None:

@@ -1,5 +1,8 @@
 """Program files: commands from plans, and errors of invalid files."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from strategist.contract.knobs import Candidate, Knobs
@@ -10,6 +13,7 @@ from strategist.expr.columns import row_of
 from strategist.files import yaml_file
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
+from strategist.programs.backends import find_program
 from strategist.programs.program import Program
 from strategist.programs.program_file import read_program
 from strategist.search.facts import situation_facts
@@ -143,3 +147,15 @@ def test_a_constant_workload_value_can_be_declared() -> None:
     long = Workload(seq_len=128, global_batch=8)
     assert not program(text).backend.refusals(candidate(Layout(dp_shard=4)), MODEL, WORKLOAD, FACTS)
     assert "seq_len = 128; it takes 64" in program(text).backend.refusals(candidate(Layout(dp_shard=4)), MODEL, long, FACTS)[0]
+
+
+def test_a_file_is_read_again_when_its_text_changes(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(TEXT)
+    first, times = find_program(str(file)), file.stat()
+    file.write_text(TEXT.replace("a test", "b test"))
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    second = find_program(str(file))
+    assert first is not None
+    assert second is not None
+    assert (first.backend.title, second.backend.title) == ("a test", "b test")

@@ -3,7 +3,7 @@
 # expected: 103 ms a step, 19,828 tokens/s, 35.2 MiB of 1.8 GiB a device
 # missing: data: --data with token ids; without it the text is synthetic
 # missing: weights: --weights with a folder of Hugging Face's; without it they are random
-# missing: learning rate, steps and checkpoints: LEARNING_RATE in plan.py is 0.001 at every step; without --steps and --save FOLDER 10 steps are trained, and nothing is kept
+# missing: learning rate, steps and checkpoints: LEARNING_RATE in plan.py is 0.0001 at every step; without --steps and --save FOLDER 10 steps are trained, and nothing is kept
 
 LAYERS = 4
 HIDDEN_SIZE = 128
@@ -16,7 +16,7 @@ ROPE_THETA = 10000.0
 NORM_EPSILON = 1e-05
 SEQ_LEN = 128
 PRECISION = "float32"
-LEARNING_RATE = 0.001
+LEARNING_RATE = 0.0001
 WEIGHT_DECAY = 0.01
 CLIP_NORM = 1.0
 SEED = 0

@@ -63,22 +63,12 @@ def _measure(kind: str, recorder: Recorder) -> MachineRecord:
     dist.barrier()
     dist.destroy_process_group()
     return MachineRecord(
-        device_kind=kind,
-        device_name=torch.cuda.get_device_name(device) if kind == "cuda" else "CPU",
-        ranks=ranks,
-        memory_bytes=total,
-        usable_memory_bytes=usable,
-        matmuls=matmuls,
-        attention=attention,
-        streaming_bytes_per_second=streaming,
-        elementwise_bytes_per_second=elementwise,
-        layer_seconds=layer,
-        host_bytes_per_second=host,
-        host_optimizer_bytes_per_second=update,
-        collectives=tuple(collectives),
-        wall_seconds=time.monotonic() - begin,
+        device_kind=kind, device_name=torch.cuda.get_device_name(device) if kind == "cuda" else "CPU", ranks=ranks,
+        memory_bytes=total, usable_memory_bytes=usable, matmuls=matmuls, attention=attention, streaming_bytes_per_second=streaming,
+        elementwise_bytes_per_second=elementwise, layer_seconds=layer, host_bytes_per_second=host,
+        host_optimizer_bytes_per_second=update, collectives=tuple(collectives), wall_seconds=time.monotonic() - begin,
         versions=dict(library_versions()),
-    )
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

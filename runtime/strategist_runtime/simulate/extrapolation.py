@@ -63,10 +63,8 @@ def extrapolated(
     larger = trace(size(2, 2))
     if not _has_equal_figures(_extrapolated_step(corners, 2, 2), larger):
         return trace(whole)
-    layer_steps, batch_steps = (
-        whole.middle - start.middle,
-        (whole.micro_batches - start.micro_batches) / micro_batch_step if micro_batch_step else 0.0,
-    )
+    layer_steps = whole.middle - start.middle
+    batch_steps = (whole.micro_batches - start.micro_batches) / micro_batch_step if micro_batch_step else 0.0
     timeline = repeat(larger.timeline, corners[1, 0].timeline, size(2, 2), layer_steps - 2) if period_step else larger.timeline
     return replace(_extrapolated_step(corners, layer_steps, batch_steps), timeline=timeline)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
 from strategist_runtime.compat.dtensor import copy_rows, local_part
@@ -58,25 +58,27 @@ def materialise(
     )
     with torch.no_grad():
         for name, parameter in plain_names([model]):
-            local, lengths, offsets = local_part(parameter)
-            if folder and not name.endswith(("lora_a", "lora_b")):
-                continue
-            if model.tied and name == "head.weight":  # a last stage without the embedding: the same values
-                name = "embedding.weight"
-            if name.endswith("norm.weight"):
-                local.fill_(1.0)
-            elif parameter.dim() == 1 or name.endswith("_bias"):
-                local.zero_()
-            elif parameter.dim() == 3:  # each expert is drawn separately
-                for expert, matrix in enumerate(local, offsets[0]):
-                    window = Window(local=matrix, shape=parameter.shape[1:], lengths=lengths[1:], offsets=offsets[1:])
-                    _draw(window, f"{seed}/{name}/{expert}", deviation(name, parameter.shape[2], shape), compute_device or device)
-            elif parameter.is_floating_point():  # 4-bit weights are bytes, which lora.py fills
-                window = Window(local=local, shape=parameter.shape, lengths=lengths, offsets=offsets)
-                _draw(window, f"{seed}/{name}", deviation(name, parameter.shape[1], shape), compute_device or device)
-
+            if not folder or name.endswith(("lora_a", "lora_b")):
+                tied = model.tied and name == "head.weight"  # a last stage without the embedding has the same values
+                _initialise("embedding.weight" if tied else name, parameter, shape, seed, compute_device or device)
     if folder:
         load([model], shape, folder)
+
+
+def _initialise(name: str, parameter: nn.Parameter, shape: ModelShape, seed: int, device: torch.device) -> None:
+    """Fills this rank's part of a parameter with seeded values, drawn on ``device``."""
+    local, lengths, offsets = local_part(parameter)
+    if name.endswith("norm.weight"):
+        local.fill_(1.0)
+    elif parameter.dim() == 1 or name.endswith("_bias"):
+        local.zero_()
+    elif parameter.dim() == 3:  # each expert is drawn separately
+        for expert, matrix in enumerate(local, offsets[0]):
+            window = Window(local=matrix, shape=parameter.shape[1:], lengths=lengths[1:], offsets=offsets[1:])
+            _draw(window, f"{seed}/{name}/{expert}", deviation(name, parameter.shape[2], shape), device)
+    elif parameter.is_floating_point():  # 4-bit weights are bytes, which lora.py fills
+        window = Window(local=local, shape=parameter.shape, lengths=lengths, offsets=offsets)
+        _draw(window, f"{seed}/{name}", deviation(name, parameter.shape[1], shape), device)
 
 
 def deviation(name: str, columns: int, shape: ModelShape) -> float:
