@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from planning.plans import best
 
+from planning.plans import best
 from strategist import api
 from strategist.cli.main import main
 from strategist.contract import codec

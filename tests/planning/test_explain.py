@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from formats.plans import deck
-from planning.plans import best
 from rich.console import Console
 
+from planning.plans import best
 from strategist import api
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract import codec

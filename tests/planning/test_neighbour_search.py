@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from formats.plans import deck
-from planning.plans import best
 
+from planning.plans import best
 from strategist import api
 from strategist.contract import codec
 from strategist.contract.explanation import Obstacle, WhyNot

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planning.plans import best
 
+from planning.plans import best
 from strategist import api
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract import codec
@@ -271,7 +271,10 @@ INFEASIBLE: tuple[tuple[str, str, int, dict[str, Any]], ...] = (
 def test_the_verdict_states_which_memory_is_too_small(deck: Deck, model: str, gpus: str, words: str) -> None:
     """Including the host memory that is assumed for a node, and activations on top of states that the devices could hold."""
     workload = Workload(global_batch=48)
-    assert re.search(words, answer(Request(model=model, gpus=gpus, workload=workload, fix={"micro_batch": 1, "recompute": "full"}), deck=deck).verdict)
+    assert re.search(
+        words,
+        answer(Request(model=model, gpus=gpus, workload=workload, fix={"micro_batch": 1, "recompute": "full"}), deck=deck).verdict,
+    )
 
 
 def test_the_verdict_omits_host_memory_if_devices_hold_the_states(deck: Deck) -> None:
