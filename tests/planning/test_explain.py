@@ -24,6 +24,7 @@ from strategist.cost.calibration import Calibration
 from strategist.paths import data_dir
 from strategist.planning.explain import PlanExplainer, explain, why_not
 from strategist.report.explanation import explanation_report
+from strategist.search.needed_candidates import NEAR_TIE
 from strategist.units import show_bytes
 
 TINY = Request(
@@ -266,6 +267,14 @@ def test_a_slower_value_states_its_slowdown(small: Plan, name: str, value: KnobV
         assert (f"{ratio:.1f} times as long" if ratio >= 2 else f"{ratio - 1:.1%} slower") in alternative.text
     else:
         assert alternative.obstacle is Obstacle.FORBIDDEN
+
+
+def test_a_faster_value_within_the_near_tie_is_equal_up_to_its_limit(small: Plan) -> None:
+    price = partial(_same_price, replace(small, estimate=replace(small.estimate, step_seconds=1.0)))
+    explainer = PlanExplainer(deck=Deck(()), known={}, price=price, resolve=price)
+    for seconds, obstacle in ((1 + NEAR_TIE, Obstacle.EQUAL), (1 + 2 * NEAR_TIE, Obstacle.FASTER)):
+        slow = replace(small, estimate=replace(small.estimate, step_seconds=seconds))
+        assert why_not(slow, "recompute", "full", explainer).obstacle is obstacle
 
 
 def test_why_not_of_a_degree_takes_devices_from_another_axis(small: Plan) -> None:
