@@ -174,7 +174,7 @@ def test_an_unusable_warm_start_is_refused_before_any_file_is_written(
     arguments: str, words: str, studies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    named = arguments.format(one=studies / "one").split()
+    named = [word.format(one=studies / "one") for word in arguments.split()]
     assert main(["tune", *ASKED, "--study", "new", *named]) == 2
     text = capsys.readouterr().err
     assert text.startswith("strategist: ")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def test_weights_of_another_model_are_refused_before_any_rank_starts(
     assert main(["run", str(plan_file), "--weights", str(tmp_path), "--out", str(out)]) == 2
     err = capsys.readouterr().err
     assert "are of a model with layers 9, and the plan's model has" in err
-    assert f"plan with --model {tmp_path}" in err
+    assert f"plan with --model {shlex.quote(str(tmp_path))}" in err
     (tmp_path / "model.safetensors").touch()
     assert main(["run", str(plan_file), "--export-weights", str(tmp_path), "--steps", "4", "--out", str(out)]) == 2
     assert "holds weights already" in capsys.readouterr().err

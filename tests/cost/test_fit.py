@@ -173,6 +173,18 @@ def test_an_oom_raises_the_memory_factor_above_the_capacity() -> None:
     assert worst.memory == found.memory
 
 
+def test_an_observation_ran_unless_it_says_that_it_was_out_of_memory() -> None:
+    """Without a peak, which would also bound the memory factor."""
+    full = plan(SETTINGS[1])
+    tight = replace(ON, device=replace(ON.device, usable_memory_bytes=int(full.estimate.peak_memory_bytes * 1.2)))
+    ran = Observation(
+        model=DENSE, cluster=tight, workload=WORKLOAD, candidate=full.candidate, accumulation=full.accumulation,
+        step_seconds=full.estimate.step_seconds,
+    )  # fmt: skip
+    assert fitted([ran]).calibration.memory == NEUTRAL.memory
+    assert fitted([replace(ran, out_of_memory=True)]).calibration.memory > NEUTRAL.memory
+
+
 def test_factors_do_not_depend_on_the_order_of_records() -> None:
     known = records(Calibration(compute=1.3, communication=1.2))
     assert fit(known) == fit(known)

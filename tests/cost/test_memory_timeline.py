@@ -62,6 +62,13 @@ def test_tied_embeddings_have_two_gradients_and_their_sum() -> None:
     assert memory.communication == pytest.approx(3 * 2 * WIDE.head_parameters + 4 * LAYER, rel=1e-3)
 
 
+@pytest.mark.parametrize("train", ["lora", "qlora"])
+def test_replicas_of_a_frozen_model_gather_nothing(train: str) -> None:
+    """Neither embedding nor head has a gradient, so that their backward pass needs no second copy of them."""
+    memory = estimate(Layout(dp_replicate=8), replace(WIDE, layers=2), replace(SHORT, train=train), recompute="full").memory
+    assert memory.unsharded_parameters == 0
+
+
 def test_a_layers_gradients_replace_its_activations_in_the_backward_pass() -> None:
     """Without recomputation, eight layers with many tokens: gradients of the last layer appear as its activations are freed."""
     model = replace(DENSE, layers=8, vocab_size=256)

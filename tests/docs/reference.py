@@ -23,9 +23,15 @@ PARTS: Mapping[str, Callable[[], dict[str, str]]] = {
 
 
 @cache
+def deck_pages() -> dict[str, str]:
+    """The pages of the cards, the settings and the linter."""
+    return api.reference()
+
+
+@cache
 def pages() -> dict[str, str]:
     """The text of every page by path; equal on every machine and Python version."""
-    deck = api.reference()
+    deck = deck_pages()
     made = {path: MARK + text for part in PARTS.values() for path, text in part().items()}
     return deck | made | {HOME: MARK + _home(deck[HOME])}
 

@@ -22,6 +22,7 @@ DECIDING = {"plan", "explain", "compare", "check", "import", "export", "report",
 ELSEWHERE = ("studies/", "--prove")
 """Parts of lines that need trials first."""
 
+OVERVIEW = "README.md"
 ELSEWHERE_RUN = (*GUIDES, "docs/screens.md")
 """Pages whose lines other tests run."""
 
@@ -90,24 +91,36 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "examples" / "request-32b-lora.yaml", tmp_path / "request.yaml")
     (tmp_path / "my-model").mkdir()
     (tmp_path / "my-model" / "config.json").write_text(MODEL, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def with_plans(workplace: Path) -> None:
+    """The folder with two plans, which pages assume, too."""
     for name, batch in (("plan", "64"), ("other", "128")):
         words = ["--model", "8b", "--gpus", "8xH100", "--global-batch", batch, "--backend", "pytorch"]
         words += ["--fix", "no_sync=false", "-o", f"{name}.json"]
         assert main(["plan", *words]) == 0
-    return tmp_path
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize(
-    "page", [page if page == "README.md" else pytest.param(page, marks=pytest.mark.full) for page, lines in RUN.items() if lines]
-)
+@pytest.mark.usefixtures("with_plans")
+@pytest.mark.parametrize("page", [page for page, lines in RUN.items() if lines and page != OVERVIEW])
 def test_every_line_that_only_plans_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    outputs_of(page, capsys)
+
+
+def outputs_of(page: str, capsys: pytest.CaptureFixture[str]) -> dict[tuple[str, ...], str]:
+    """What each line of a page prints."""
+    found = {}
     for words in RUN[page]:
         if words[0] == "export":
             shutil.rmtree(words[words.index("-o") + 1], ignore_errors=True)  # each block starts without earlier outputs
-        capsys.readouterr()
-        assert main(words) == 0, f"{words}\n{capsys.readouterr().err}"
+        code, printed = main(words), capsys.readouterr()
+        assert code == 0, f"{words}\n{printed.err}"
+        found[tuple(words)] = printed.out
+    return found
 
 
 def test_scripts_are_parsed_like_a_shell() -> None:
@@ -118,13 +131,15 @@ def test_scripts_are_parsed_like_a_shell() -> None:
     assert list(calls("OMP_NUM_THREADS=1 strategist doctor | tee log; strategist topo")) == [["doctor"], ["topo"]]
 
 
-def test_the_overview_shows_what_plan_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("workplace")
+def test_the_lines_of_the_overview_run_and_it_shows_what_plan_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The page's block may omit lines and spaces."""
     monkeypatch.setenv("COLUMNS", "132")
-    [block] = [block for block in blocks("README.md", "console") if block.startswith("$ ")]
+    [block] = [block for block in blocks(OVERVIEW, "console") if block.startswith("$ ")]
     [words] = calls(block.partition("\n")[0].removeprefix("$ "))
-    assert main(words) == 0
-    printed = iter([" ".join(line.split()) for line in capsys.readouterr().out.splitlines()])
+    printed = iter([" ".join(line.split()) for line in outputs_of(OVERVIEW, capsys)[tuple(words)].splitlines()])
     for line in block.splitlines()[1:]:
         if (wanted := " ".join(line.split())) not in ("", "..."):
             assert wanted in printed, line  # the iterator continues from there, so the order is checked

@@ -2,19 +2,18 @@
 
 from pathlib import Path
 
-from docs.reference import HOME, PARTS, pages, write
-from strategist import api
+from docs.reference import HOME, PARTS, deck_pages, pages, write
 
 
 def test_parts_do_not_share_pages() -> None:
     parts = [list(part()) for part in PARTS.values()]
-    assert sum(map(len, parts)) + len(api.reference()) == len(pages())
-    assert pages().keys() == {page for part in parts for page in part} | api.reference().keys()
+    assert sum(map(len, parts)) + len(deck_pages()) == len(pages())
+    assert pages().keys() == {page for part in parts for page in part} | deck_pages().keys()
 
 
 def test_the_first_page_names_every_part() -> None:
     assert [entry for entry in PARTS if f"\n- {entry}\n" not in pages()[HOME]] == []
-    assert [line for line in api.reference()[HOME].splitlines()[4:] if line not in pages()[HOME]] == []
+    assert [line for line in deck_pages()[HOME].splitlines()[4:] if line not in pages()[HOME]] == []
 
 
 def test_the_folder_is_replaced_when_written(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_out_of_memory_on_another_host_is_detected(two: Plan, tmp_path: Path) ->
 
 @pytest.mark.engine("torchrun --hosts")
 def test_a_killed_tuner_leaves_no_process_of_a_program_on_any_host(two: Plan, tmp_path: Path) -> None:
-    sleeps = script(f"touch {tmp_path}/begun-$NODE_RANK; exec sleep 600")
+    sleeps = script(f'touch "{tmp_path}/begun-$NODE_RANK"; exec sleep 600')
     tuner = start(executor(sleeps).execute, two, tmp_path / "trial", SETTINGS)
     mine = lambda: [tag for tag in tagged("").values() if f".{tuner.pid}." in tag]  # noqa: E731
     try:

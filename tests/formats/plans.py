@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract.knobs import Candidate, KnobValue
@@ -54,8 +55,10 @@ def plans(format: str, count: int = 12, indices: Sequence[int] = ALL) -> list[Pl
 
 
 def a_plan(format: str, fits: Callable[[Plan], bool] = lambda plan: True) -> Plan:
-    """The first plan that ``fits`` accepts."""
-    return next(plan for index in ALL for plan in _plans(format, index, FEW[0]) if fits(plan))
+    """The first plan that ``fits`` accepts, of the best ones if it accepts one of them: variations take seconds."""
+    best = (plan for index in ALL for plan in _best(format, index, 1))
+    every = (plan for index in ALL for plan in _plans(format, index, FEW[0]))
+    return next(plan for plan in chain(best, every) if fits(plan))
 
 
 def best_plans(format: str, count: int = 12, indices: Sequence[int] = ALL) -> list[Plan]:
@@ -63,15 +66,23 @@ def best_plans(format: str, count: int = 12, indices: Sequence[int] = ALL) -> li
     return [found[0] for index in indices if (found := _plans(format, index, count))]
 
 
+def _request(format: str, index: int) -> Request:
+    return replace(SITUATIONS[index], backend=format, allow=("reduce_dtype",))  # FSDP of some frameworks supports no other
+
+
+@cache
+def _best(format: str, index: int, count: int) -> tuple[Plan, ...]:
+    """The first plans of a situation; none if the format cannot express the model or the train mode."""
+    try:
+        return ranked(situation(_request(format, index)), deck=deck(), limit=count)
+    except InputError:
+        return ()
+
+
 @cache
 def _plans(format: str, index: int, count: int) -> tuple[Plan, ...]:
-    request = replace(SITUATIONS[index], backend=format, allow=("reduce_dtype",))  # FSDP of some frameworks supports no other
-    problem = situation(request)
-    try:
-        best = ranked(problem, deck=deck(), limit=count // 3)
-    except InputError:  # the format cannot express the model or the train mode
-        return ()
-    found = [plan.candidate for plan in best]
+    request = _request(format, index)
+    problem, found = situation(request), [plan.candidate for plan in _best(format, index, count // 3)]
     found += [candidate for candidate in (_each(request) if index == 0 else ()) if candidate not in found]
     draws, values = random.Random(f"{format} {index}"), _values(format)
     for _ in range(CHANGES if found else 0):

@@ -5,6 +5,7 @@ the real launcher's arguments, and gives ranks the real launcher's environment.
 """
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -30,7 +31,8 @@ def stubs(folder: Path) -> Path:
     """A folder of stubs, to be put first on ``PATH``."""
     folder.mkdir()
     for name in {*LAUNCHERS.values(), "python"}:
-        (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {HERE / "launchers.py"} {name} "$@"\n')
+        words = shlex.join((sys.executable, "-S", "-E", str(HERE / "launchers.py"), name))
+        (folder / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         (folder / name).chmod(0o755)
     return folder
 

@@ -50,10 +50,10 @@ class Nodes:
         for node in self.nodes:
             home = self.folder / f"home-{node.name}"
             home.mkdir(exist_ok=True)
-            lines.append(f'{node.name}) cd {home} && exec {shlex.join(node.command("sh", "-c"))} "$2" ;;')
+            lines.append(f'{node.name}) cd {shlex.quote(str(home))} && exec {shlex.join(node.command("sh", "-c"))} "$2" ;;')
         path.write_text("\n".join([*lines, "esac", "exit 255"]) + "\n")
         path.chmod(0o755)
-        return f"{path} {{host}} {{command}}"
+        return f"{shlex.quote(str(path))} {{host}} {{command}}"
 
 
 @contextmanager

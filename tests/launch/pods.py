@@ -12,6 +12,7 @@ A stand-in for ``kubectl apply``, with exactly what each controller adds to a co
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +45,13 @@ class Pod:
                         (real / name).write_text(text)
                         (real / name).chmod(0o444)
                     real.chmod(0o555)
-                found = [re.sub(rf"(?<![\w/]){re.escape(place)}\b", str(real), word) for word in found]
+                found = [_replaced(word, place, str(real)) for word in found]
         return found
+
+
+def _replaced(word: str, place: str, real: str) -> str:
+    """A word with one folder in place of another; quoted within a script."""
+    return re.sub(rf"(?<![\w/]){re.escape(place)}\b", lambda _: shlex.quote(real) if " " in word else real, word)
 
 
 def configs(documents: Sequence[Manifest]) -> dict[str, dict[str, str]]:

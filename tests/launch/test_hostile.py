@@ -23,7 +23,7 @@ CELLS = [(format, kind) for format in formats() for kind in STUBBED]
 def test_hostile_texts_in_jobs_are_never_executed(tmp_path: Path, chaos: Chaos) -> None:
     path = f"{stub_launchers(tmp_path / 'bin')}{os.pathsep}{os.environ['PATH']}"
     chance, started = chaos.random(), 0
-    for format, kind in chance.sample(CELLS, chaos.size(4, len(CELLS))):
+    for format, kind in chance.sample(CELLS, chaos.size(2, len(CELLS))):
         for text in chance.sample([text for text in HOSTILE if text.isprintable()], chaos.size(1, 20)):
             started += 1
             folder = tmp_path / f"{started}"

@@ -1,5 +1,6 @@
 """The script for hosts starts a training that fails again, after all hosts have ended its ranks."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -31,17 +32,16 @@ def test_a_failed_training_restarts_at_most_n_times(failures: int, code: int, st
     """With a start script that fails so many times on the second host, while the first one's goes on until it is ended."""
     asked, count, ended = plan(2, 1), tmp_path / "starts", tmp_path / "ended"
     (tmp_path / "shell.py").write_text(SHELL)
-    remote = f"{sys.executable} -S {tmp_path}/shell.py {{host}} {{command}}"
+    remote = f"{shlex.join((sys.executable, '-S', str(tmp_path / 'shell.py')))} {{host}} {{command}}"
     options = JobOptions(hosts="a,b", remote_shell=remote, restarts=1, workdir=str(tmp_path / "there"))
     for file in with_job(asked, write(asked, {}), "hosts", options).files:
         text = file.text.replace(f"sleep {hosts.GRACE_SECONDS + 2}", "sleep 0.5")
         if file.name == "train.sh":
-            waiting = tmp_path / "waiting"
-            fails = f"echo x >> {count}; (($(wc -l < {count}) > {failures})) || exit 7; touch {tmp_path}/done"
-            fails = f"until [[ -e {waiting} ]]; do sleep 0.1; done; {fails}"
-            waits = f"trap 'rm {waiting}; echo x >> {ended}; exit 1' TERM; touch {waiting}"
-            waits += f"; until [[ -e {tmp_path}/done ]]; do sleep 0.1; done"
-            text = f"#!/bin/bash\nif [[ $HOST == b ]]; then {fails}; else {waits}; fi\n"
+            fails = f"echo x >> starts; (($(wc -l < starts) > {failures})) || exit 7; touch done"
+            fails = f"until [[ -e waiting ]]; do sleep 0.1; done; {fails}"
+            waits = "trap 'rm waiting; echo x >> ended; exit 1' TERM; touch waiting; until [[ -e done ]]; do sleep 0.1; done"
+            here = shlex.quote(str(tmp_path))
+            text = f"#!/bin/bash\ncd {here}\nif [[ $HOST == b ]]; then {fails}; else {waits}; fi\n"
         (tmp_path / file.name).write_text(text)
     done = subprocess.run(["bash", "hosts.sh"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, count.read_text().count("x")) == (code, starts), done.stderr

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -84,8 +85,9 @@ def test_a_failed_training_restarts_at_most_n_times(failures: int, code: int, st
     """With a srun that fails so many times."""
     export_small(tmp_path, JobOptions(restarts=2))
     count = tmp_path / "starts"
-    for name, line in {"srun": f"echo x >> {count}; (($(wc -l < {count}) > {failures})) || exit 7", "scontrol": "echo n1"}.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{line}\n")
+    counts = f"echo x >> starts; (($(wc -l < starts) > {failures})) || exit 7"
+    for name, line in {"srun": counts, "scontrol": "echo n1"}.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\ncd {shlex.quote(str(tmp_path))}\n{line}\n")
         (tmp_path / name).chmod(0o755)
     job = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2"}
     environment = {**os.environ, **job, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}

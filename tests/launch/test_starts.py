@@ -29,12 +29,12 @@ MIXED = [
 def by_stubs(cells: Iterable[tuple[str, str]], each: int, folder: Path) -> dict[tuple[str, str], str]:
     """Errors of exports started by stub launchers, by format and kind of job.
 
-    Stubs start ranks like the real launchers, and accept only their arguments.
+    Stubs start ranks like the real launchers, and accept only their arguments. All paths contain a space.
     """
-    path = f"{stub_launchers(folder / 'bin')}{os.pathsep}{os.environ['PATH']}"
+    path = f"{stub_launchers(folder / 'the launchers')}{os.pathsep}{os.environ['PATH']}"
     failed = {}
     for format, kind in cells:
-        place = folder / f"{format}-{kind}"
+        place = folder / f"{format} {kind}"
         place.mkdir()
         with stubs(place) as nodes:
             start = Start(format=format, kind=kind, nodes=nodes, each=each, folder=place, environment={"PATH": path})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from planning.plans import best
 from strategist import api
 from strategist.cli.main import main
 from strategist.contract import codec
@@ -19,12 +20,12 @@ REQUEST = Request(model="8b", gpus="2x8xH100", workload=Workload(global_batch=64
 
 @pytest.fixture(scope="module")
 def sharded() -> Plan:
-    return api.plan(replace(REQUEST, fix={"tp": 1, "pp": 1}), top=1).plans[0]
+    return best(replace(REQUEST, fix={"tp": 1, "pp": 1}))
 
 
 @pytest.fixture(scope="module")
 def tensor_parallel() -> Plan:
-    return api.plan(Request(model="8b", gpus="2x8xH100", fix={"tp": 2}), top=1).plans[0]
+    return best(Request(model="8b", gpus="2x8xH100", fix={"tp": 2}))
 
 
 def test_a_plan_compared_with_itself_has_no_differences(sharded: Plan) -> None:
@@ -58,7 +59,7 @@ def test_card_reasons_of_one_plan_only_are_listed(sharded: Plan, tensor_parallel
 
 
 def test_a_different_workload_is_listed_as_a_difference(sharded: Plan) -> None:
-    other = api.plan(Request(model="8b", gpus="2x8xH100", workload=Workload(global_batch=128)), top=1).plans[0]
+    other = best(Request(model="8b", gpus="2x8xH100", workload=Workload(global_batch=128)))
     [difference] = api.compare(sharded, other).situation
     assert (difference.name, difference.first, difference.second) == ("workload.global_batch", 64, 128)
 

@@ -6,8 +6,10 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from formats.plans import deck
 from rich.console import Console
 
+from planning.plans import best
 from strategist import api
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract import codec
@@ -22,6 +24,7 @@ from strategist.cost.calibration import Calibration
 from strategist.paths import data_dir
 from strategist.planning.explain import PlanExplainer, explain, why_not
 from strategist.report.explanation import explanation_report
+from strategist.search.needed_candidates import NEAR_TIE
 from strategist.units import show_bytes
 
 TINY = Request(
@@ -32,13 +35,13 @@ TINY = Request(
 @pytest.fixture(scope="module")
 def small() -> Plan:
     """A plan of a tiny model with much free memory."""
-    return api.plan(TINY, top=1).plans[0]
+    return best(TINY)
 
 
 @pytest.fixture(scope="module")
 def large() -> Plan:
     """A plan of a model that fills its devices."""
-    return api.plan(Request(model="32b", gpus="8x24GB"), top=1).plans[0]
+    return best(Request(model="32b", gpus="8x24GB"))
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +73,8 @@ def test_each_relevant_setting_has_a_reason_or_rejected_values(small: Plan, smal
 
 def test_a_preference_for_whole_plans_is_a_reason_of_the_settings_that_it_depends_on() -> None:
     fixed = {"dp_replicate": 2, "dp_shard": 8, "micro_batch": 2, "recompute": "none", "offload": "none"}
-    plan = api.plan(Request(model="llama3-8b", gpus="2x8xH100", fix=fixed), top=1).plans[0]
-    explanation = explained_by_cards(plan, load_deck(data_dir("cards")))
+    plan = best(Request(model="llama3-8b", gpus="2x8xH100", fix=fixed))
+    explanation = explained_by_cards(plan, deck())
     reasons = {decision.setting: {reason.card for reason in decision.reasons} for decision in explanation.decisions}
     assert "MESH-002" in reasons["dp_replicate"]
     assert "MESH-002" not in reasons["micro_batch"], "its condition does not depend on it"
@@ -109,7 +112,7 @@ def test_settings_outside_a_users_flow_come_last(small: Plan, small_explained: E
         "DecisionFlow:\n  id: own\n  steps:\n    - {id: last, decides: [micro_batch]}\n    - {id: none, decides: [offload],"
         " when: layout.pp > 1}\n    - {id: first, decides: [recompute, tp]}\n"
     )
-    explanation = api.explain(small, cards=[tmp_path])
+    explanation = explained_by_cards(small, load_deck(data_dir("cards"), tmp_path))
     assert [(decision.setting, decision.step) for decision in explanation.decisions[:3]] == [
         ("micro_batch", "last"),
         ("recompute", "first"),
@@ -119,7 +122,6 @@ def test_settings_outside_a_users_flow_come_last(small: Plan, small_explained: E
     assert {decision.step for decision in rest} == {""}
     assert "offload" in {decision.setting for decision in rest}, "its step is skipped"
     assert explanation.deck != small_explained.deck
-    assert explanation.plan == small_explained.plan
 
 
 HANDBOOK = """\
@@ -139,12 +141,12 @@ StrategyCard:
 def test_free_text_cards_are_advice_on_settings_that_the_plan_decides(tmp_path: Path) -> None:
     (tmp_path / "handbook.yaml").write_text(HANDBOOK, encoding="utf-8")
     handbook = load_deck(tmp_path)
-    sharded = api.plan(replace(TINY, fix={"dp_shard": 4}), top=1).plans[0]
+    sharded = best(replace(TINY, fix={"dp_shard": 4}))
     (advice,) = explained_by_cards(sharded, handbook).advice
     assert (advice.card, advice.settings, advice.intent) == ("handbook", ("reshard_after_forward",), "显存节省 vs 通信开销")
     assert advice.texts == ("root: False, others: True", "False 可能造成显存爆炸")
-    assert explained_by_cards(sharded, load_deck(data_dir("cards"))).advice == ()
-    whole = api.plan(replace(TINY, fix={"dp_replicate": 4}), top=1).plans[0]
+    assert explained_by_cards(sharded, deck()).advice == ()
+    whole = best(replace(TINY, fix={"dp_replicate": 4}))
     assert explained_by_cards(whole, handbook).advice == (), "without sharding there is no resharding"
 
 
@@ -158,23 +160,43 @@ StrategyCard:
 """
 
 
-def test_options_are_explained_by_cards_only(small: Plan, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(OPTION, encoding="utf-8")
-    plan = api.plan(TINY, cards=[tmp_path], top=1).plans[0]
+@pytest.fixture(scope="module")
+def own_cards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cards")
+    (folder / "mine.yaml").write_text(OPTION, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def own_plan(own_cards: Path) -> Plan:
+    """A plan of which a user's card decides an option."""
+    return best(TINY, load_deck(data_dir("cards"), own_cards))
+
+
+@pytest.fixture(scope="module")
+def own_explained(own_plan: Plan, own_cards: Path, tmp_path_factory: pytest.TempPathFactory) -> Explanation:
+    """Its explanation, with a card less and another calibration."""
+    calibration = tmp_path_factory.mktemp("own") / "calibration.json"
+    codec.save(Calibration(compute=5.0), calibration)
+    return api.explain(own_plan, cards=[own_cards], without=["AC-001"], calibration=calibration)
+
+
+def test_options_are_explained_by_cards_only(own_plan: Plan, own_explained: Explanation, own_cards: Path) -> None:
+    plan = own_plan
     assert plan.candidate.options.checkpoint_interval == 50
-    decisions = {decision.setting: decision for decision in api.explain(plan, cards=[tmp_path]).decisions}
+    decisions = {decision.setting: decision for decision in own_explained.decisions}
     assert [reason.card for reason in decisions["checkpoint_interval"].reasons] == ["MY-001"]
     assert decisions["checkpoint_interval"].why_not == ()
-    forbidden = api.why_not(plan, "checkpoint_interval", 70, cards=[tmp_path])
+    forbidden = api.why_not(plan, "checkpoint_interval", 70, cards=[own_cards])
     assert (forbidden.obstacle, forbidden.text) == (Obstacle.FORBIDDEN, "MY-001/often rules it out: The rack is old.")
     free = api.why_not(plan, "checkpoint_interval", 70, without=[card.id for card in api.load_cards().cards])
     assert (free.obstacle, free.text) == (Obstacle.EQUAL, "their prices are equal")
 
 
-def test_an_explanation_lists_added_and_removed_cards(small: Plan, small_explained: Explanation, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(OPTION, encoding="utf-8")
-    changes = api.explain(small, cards=[tmp_path], without=["AC-001"]).not_as_shipped
-    assert changes == (f"MY-001 comes from {tmp_path / 'mine.yaml'}", "AC-001 is left out")
+def test_an_explanation_lists_added_and_removed_cards(
+    small_explained: Explanation, own_explained: Explanation, own_cards: Path
+) -> None:
+    assert own_explained.not_as_shipped == (f"MY-001 comes from {own_cards / 'mine.yaml'}", "AC-001 is left out")
     assert small_explained.not_as_shipped == ()
 
 
@@ -197,7 +219,7 @@ def test_a_forbidden_value_names_the_card(small: Plan) -> None:
 
 def test_a_default_of_an_option_rules_no_layout_out() -> None:
     """EP-006 sets ``expert_balance`` where experts are shared, which changes convergence, so that it is not taken unasked."""
-    plan = api.plan(Request(model="qwen3-30b-a3b", gpus="2x8xH100", fix={"ep": 1}), top=1).plans[0]
+    plan = best(Request(model="qwen3-30b-a3b", gpus="2x8xH100", fix={"ep": 1}))
     asked = replace(plan, request=Request(model="qwen3-30b-a3b", gpus="2x8xH100"))
     assert api.why_not(asked, "ep", 8).obstacle in (Obstacle.SLOWER, Obstacle.EQUAL)
 
@@ -215,7 +237,7 @@ def test_a_forbidden_value_names_the_card_against_the_value_not_against_the_plan
 
 
 def test_a_value_that_does_not_fit_states_the_excess_bytes() -> None:
-    large = api.plan(Request(model="32b", gpus="8x24GB", fix={"offload": "all"}), top=1).plans[0]
+    large = best(Request(model="32b", gpus="8x24GB", fix={"offload": "all"}))
     alternative = api.why_not(large, "offload", "optimizer")
     assert alternative.obstacle is Obstacle.TOO_LARGE
     assert alternative.plan is not None
@@ -245,6 +267,14 @@ def test_a_slower_value_states_its_slowdown(small: Plan, name: str, value: KnobV
         assert (f"{ratio:.1f} times as long" if ratio >= 2 else f"{ratio - 1:.1%} slower") in alternative.text
     else:
         assert alternative.obstacle is Obstacle.FORBIDDEN
+
+
+def test_a_faster_value_within_the_near_tie_is_equal_up_to_its_limit(small: Plan) -> None:
+    price = partial(_same_price, replace(small, estimate=replace(small.estimate, step_seconds=1.0)))
+    explainer = PlanExplainer(deck=Deck(()), known={}, price=price, resolve=price)
+    for seconds, obstacle in ((1 + NEAR_TIE, Obstacle.EQUAL), (1 + 2 * NEAR_TIE, Obstacle.FASTER)):
+        slow = replace(small, estimate=replace(small.estimate, step_seconds=seconds))
+        assert why_not(slow, "recompute", "full", explainer).obstacle is obstacle
 
 
 def test_why_not_of_a_degree_takes_devices_from_another_axis(small: Plan) -> None:
@@ -284,10 +314,10 @@ def test_an_edited_plan_is_compared_as_edited(small: Plan) -> None:
 
 
 def test_an_explanation_with_another_calibration_keeps_the_plan_id(
-    small: Plan, small_explained: Explanation, tmp_path: Path
+    small: Plan, small_explained: Explanation, own_plan: Plan, own_explained: Explanation
 ) -> None:
-    codec.save(Calibration(compute=5.0), tmp_path / "calibration.json")
-    assert api.explain(small, calibration=tmp_path / "calibration.json").plan.id == small.id
+    assert own_explained.plan.id == own_plan.id
+    assert own_explained.plan.estimate.step_seconds > own_plan.estimate.step_seconds
     assert small_explained.plan == small
 
 
@@ -305,9 +335,7 @@ def test_why_not_keeps_the_reshard_group_size_if_the_layout_is_unchanged(small: 
 
 @pytest.mark.parametrize(("name", "value"), [("pp_schedule", "dual_pipe_v"), ("pin_memory", False), ("bucket_cap_mb", 50)])
 def test_a_setting_without_effect_in_the_plan_is_equal(name: str, value: KnobValue) -> None:
-    plan = api.plan(
-        Request(model="1b", gpus="8xH100", fix={"pp": 1, "dp_shard": 8, "offload": "none", "checkpoint": "sync"}), top=1
-    ).plans[0]
+    plan = best(Request(model="1b", gpus="8xH100", fix={"pp": 1, "dp_shard": 8, "offload": "none", "checkpoint": "sync"}))
     alternative = api.why_not(plan, name, value)
     assert alternative.obstacle is Obstacle.EQUAL
     assert alternative.text == "nothing in this plan depends on it"

@@ -42,7 +42,14 @@ def codes(found: Review) -> list[str]:
 
 @pytest.fixture(scope="module")
 def too_large() -> Review:
+    """Of a file whose model fits after no single change."""
     return review({"zero_optimization": {"stage": 2}}, "8b", "8x24GB")
+
+
+@pytest.fixture(scope="module")
+def offloaded() -> Review:
+    """Of a file that offloads more than it needs to."""
+    return review({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "8b", "8xH100")
 
 
 def test_a_config_that_does_not_fit_is_an_error_with_a_fitting_plan(too_large: Review) -> None:
@@ -53,10 +60,10 @@ def test_a_config_that_does_not_fit_is_an_error_with_a_fitting_plan(too_large: R
     assert too_large.best.workload == too_large.plan.workload
 
 
-def test_if_no_change_fits_the_next_step_is_a_plan_command() -> None:
-    [large] = [item for item in review({"zero_optimization": {"stage": 0}}, "70b", "8x24GB").findings if item.code == "FMT-005"]
+def test_if_no_change_fits_the_next_step_is_a_plan_command(too_large: Review) -> None:
+    [large] = [item for item in too_large.findings if item.code == "FMT-005"]
     command = large.do.partition(": ")[2]
-    assert command == "strategist plan --model 70b --gpus 8x24GB --global-batch 32 --backend deepspeed"
+    assert command == "strategist plan --model 8b --gpus 8x24GB --global-batch 32 --backend deepspeed"
 
 
 def test_a_card_finding_has_the_line_of_the_forbidden_setting(too_large: Review) -> None:
@@ -78,12 +85,12 @@ def test_reductions_in_fp16_which_no_setting_has_break_no_card(tmp_path: Path) -
 
 def test_a_card_that_forbids_a_whole_plan_names_the_plan() -> None:
     config = {"train_micro_batch_size_per_gpu": 64, "zero_optimization": {"stage": 3}, "activation_checkpointing": {}}
-    found = review(config, "8b", "8x24GB")
+    found = review(config, "8b", "8x24GB", whole=False)
     assert any("rules out this plan: The logits of one micro-batch" in item.message for item in found.findings)
 
 
-def test_changes_that_help_are_texts_with_their_cards() -> None:
-    found = review({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "1b", "8xH100")
+def test_changes_that_help_are_texts_with_their_cards(offloaded: Review) -> None:
+    found = offloaded
     assert found.fits
     assert set(codes(found)) <= {"FMT-003"}
     [none] = [change for change in found.changes if (change.setting, change.value) == ("offload", "none")]
@@ -94,9 +101,9 @@ def test_changes_that_help_are_texts_with_their_cards() -> None:
     assert speedups == sorted(speedups, reverse=True)
 
 
-def test_the_best_plan_may_keep_convergence_changes_of_the_file() -> None:
+def test_the_best_plan_may_keep_convergence_changes_of_the_file(offloaded: Review) -> None:
     """DeepSpeed reduces in the compute dtype unless a file sets another."""
-    found = review({"zero_optimization": {"stage": 3}}, "8b", "8xH100")
+    found = offloaded
     assert found.plan.candidate.knobs.reduce_dtype == "bf16"
     assert found.best is not None
     assert {found.best.candidate.knobs.float8, found.best.candidate.knobs.comm_hook} == {"none"}
@@ -183,12 +190,12 @@ def test_the_verdict_follows_the_fit_probability(batch: int, verdict: Fit) -> No
 
 def test_settings_stay_expressible_for_a_model_that_the_format_cannot_export(tmp_path: Path) -> None:
     """The file describes it nevertheless: Megatron-LM's layer norms with biases."""
-    arguments = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --vocab-size 50304"
+    arguments = "--num-layers 16 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --vocab-size 50304"
     arguments += " --max-position-embeddings 2048"
-    degrees = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 64 --bf16"
+    degrees = "--tensor-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 8 --bf16"
     script = tmp_path / "run.sh"
-    script.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {arguments} {degrees} --use-distributed-optimizer\n")
-    found = api.check_config(script, GivenValues(gpus="8xH100"))
+    script.write_text(f"torchrun --nproc_per_node 4 pretrain_gpt.py {arguments} {degrees} --use-distributed-optimizer\n")
+    found = api.check_config(script, GivenValues(gpus="4xH100"))
     changes = {(change.setting, change.value): change for change in found.changes}
     assert changes["tp", 2].expressible
     assert not changes["compile", True].expressible

@@ -27,7 +27,7 @@ SMI = """#!/bin/sh
 case "$*" in
   *query-gpu=name*) for i in 0 1 2 3; do echo "NVIDIA {name}"; done;;
   *query-gpu=index*) for i in 0 1 2 3; do echo "$i, NVIDIA {name}, 00000000:0$i:00.0, {generation}, 16"; done;;
-  *topo*) cat {matrix};;
+  *topo*) cat "{matrix}";;
 esac
 """
 

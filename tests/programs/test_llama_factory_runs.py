@@ -1,6 +1,7 @@
 """The shipped program of LLaMA-Factory runs its own trainer on two gloo ranks, with a generated model and data."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ overwrite_cache: true
 learning_rate: 1.0e-4
 """
 START = """#!/bin/sh
-export PYTHONPATH={installed}:{folder}/none HF_HUB_OFFLINE=1 DISABLE_VERSION_CHECK=1
+export PYTHONPATH={packages} HF_HUB_OFFLINE=1 DISABLE_VERSION_CHECK=1
 exec {python} -m llamafactory.cli "$@"
 """
 
@@ -40,7 +41,8 @@ def test_llama_factory_trains_a_plan_on_two_ranks(tmp_path: Path, monkeypatch: p
     (tmp_path / "none" / "torchaudio" / "__init__.py").touch()
     start = tmp_path / "bin" / "llamafactory-cli"
     start.parent.mkdir()
-    start.write_text(START.format(installed=installed, folder=tmp_path, python=sys.executable), encoding="utf-8")
+    packages = shlex.quote(f"{installed}:{tmp_path}/none")
+    start.write_text(START.format(packages=packages, python=shlex.quote(sys.executable)), encoding="utf-8")
     start.chmod(0o755)
     monkeypatch.setenv("PATH", os.pathsep.join((str(start.parent), str(Path(sys.executable).parent), os.environ["PATH"])))
     monkeypatch.setenv("CONFIG_FILE", str(tmp_path / "config.yaml"))

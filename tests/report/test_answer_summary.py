@@ -1,10 +1,13 @@
 """The summary of an answer: one screen, with commands to paste."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
+from planning.plans import best
 
 import strategist
+from strategist.contract.answer import Answer
 from strategist.contract.layout import Layout
 from strategist.contract.request import Request
 from strategist.contract.setting_parser import parse_fix
@@ -20,29 +23,33 @@ SURE = replace(PLAN, estimate=replace(ESTIMATE, fit_confidence=0.97))
 LONG, SHORT = Workload(seq_len=8192, global_batch=128), Workload(seq_len=128, global_batch=16)
 REQUESTS = [
     Request(model="32b", gpus="8x24GB"),
-    Request(model="llama3-70b", gpus="8x8xH100", workload=LONG),
     Request(model="mixtral-8x7b", gpus="16xA100"),
     Request(model="70b", gpus="1x24GB", fix={"offload": "none"}),
     Request(model="tiny", gpus="4xcpu", workload=SHORT),
     Request(model="8b", gpus="2x8xH100", allow=("float8",), host_memory_bytes=2**36),
+    Request(model="llama3-70b", gpus="8x8xH100", workload=LONG),
     Request(model="deepseek-v3", gpus="32x8xH100", workload=Workload(global_batch=512)),
 ]
 
 
+@cache
+def answered(number: int) -> Answer:
+    return strategist.plan(REQUESTS[number])
+
+
 @pytest.mark.parametrize(
-    "given",
-    [*REQUESTS[:-1], pytest.param(REQUESTS[-1], marks=pytest.mark.full)],
-    ids=lambda given: f"{given.model} on {given.gpus}",
+    "number",
+    [*range(len(REQUESTS) - 2), *(pytest.param(number, marks=pytest.mark.full) for number in (-2, -1))],
+    ids=[f"{given.model} on {given.gpus}" for given in REQUESTS],
 )
-def test_a_summary_fits_a_screen_and_its_fix_option_gives_the_same_plan(given: Request) -> None:
-    answer = strategist.plan(given)
+def test_a_summary_fits_a_screen_and_its_fix_option_gives_the_same_plan(number: int) -> None:
+    given, answer = REQUESTS[number], answered(number)
     lines = rendered(answer_summary(answer), COLUMNS).splitlines()
     rows = sum(max(1, -(-len(line.rstrip()) // COLUMNS)) for line in lines)  # a terminal wraps a command
     assert rows <= LINES
     for plan in answer.plans[:1]:
         assert any(line.strip() == f"--fix {fix_options(plan)}" for line in lines)
-        again = strategist.plan(replace(given, fix=dict(map(parse_fix, fix_options(plan).split(",")))), top=1)
-        assert again.plans[0].candidate == plan.candidate
+        assert best(replace(given, fix=dict(map(parse_fix, fix_options(plan).split(","))))).candidate == plan.candidate
 
 
 def test_the_next_command_is_one_that_the_runtime_can_execute() -> None:
@@ -53,7 +60,7 @@ def test_the_next_command_is_one_that_the_runtime_can_execute() -> None:
 
 
 def test_a_summary_without_plans_has_the_command_of_the_nearest_alternative() -> None:
-    answer = strategist.plan(Request(model="70b", gpus="1x24GB", fix={"offload": "none"}))
+    answer = answered(2)
     words_of_next = rendered(answer_summary(answer), COLUMNS).partition("\nNext")[2].split()
     gpus, flags = answer.alternatives[0].flags[1], answer.alternatives[0].flags[2:]
     assert answer.alternatives[0].flags[0] == "--gpus"
@@ -134,7 +141,7 @@ def test_an_export_without_a_supported_plan_is_not_suggested() -> None:
     """accelerate supports DeepSeek-V3, but no layout of these plans: with --to accelerate nothing fits."""
     given = Request(model="deepseek-v3", gpus="32x8xH100", fix={"pp": 16})
     assert "--to torchtitan --job slurm" in rendered(answer_summary(strategist.plan(given)), COLUMNS)
-    assert strategist.plan(replace(given, backend="torchtitan"), top=1).plans
+    assert best(replace(given, backend="torchtitan")).estimate.fits
     text = rendered(answer_summary(replace(ANSWER, plans=(plan_with(Layout(pp=8), offload="streamed"),))), COLUMNS)
     assert "--show backends  # what each framework can run" in text
     assert "--to" not in text
@@ -162,6 +169,6 @@ def test_a_plan_too_large_in_simulation_is_not_reported_to_fit() -> None:
 
 
 def test_the_lora_rank_is_shown_for_qlora() -> None:
-    text = rendered(answer_summary(strategist.plan(REQUESTS[0])), COLUMNS)
+    text = rendered(answer_summary(answered(0)), COLUMNS)
     assert "QLoRA (4-bit base weights), adapters of rank 16" in text
     assert "90% interval" in text

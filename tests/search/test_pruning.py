@@ -157,7 +157,7 @@ def test_a_default_that_no_layout_keeps_does_not_end_pruning(monkeypatch: pytest
 
 
 def test_if_no_candidate_fits_the_pruned_ranking_keeps_the_smallest_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_small_parts(monkeypatch, 16)
+    in_small_parts(monkeypatch, 64)
     host = 256 * GIB
     workload = Workload(global_batch=64)
     request = Request(model="mixtral-8x7b", gpus="2x8xA100-40GB", workload=workload, host_memory_bytes=host, fix={"pp": 1, "cp": 1})

@@ -16,6 +16,7 @@ from strategist.contract.settings import with_settings
 from strategist.files import yaml_file
 from strategist.paths import data_dir
 from strategist.profiles import history
+from strategist.tuner import card_evidence
 from strategist.tuner.card_evidence import collect_evidence, sources
 from tests.contract.samples import MEASUREMENT, PLAN
 
@@ -129,9 +130,17 @@ def test_the_command_prints_json(study: Path, capsys: pytest.CaptureFixture[str]
     assert counted["pairs"][0]["differs"] == {"knobs.recompute": ["none", "full"]}
 
 
-def test_the_command_uses_shipped_measurements_by_default(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cards", "evidence"]) == 0
-    assert "trials:" in capsys.readouterr().out
+def test_the_command_uses_shipped_measurements_by_default(
+    study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a folder with few of them: every card is compared with every pair of trials."""
+    (study / "measurements").mkdir()
+    write(study / "measurements" / "shipped.jsonl", ("none", 1.0), ("full", 1.5))
+    monkeypatch.setattr(card_evidence, "data_dir", lambda name: study)
+    assert main(["cards", "evidence", "--cards", str(study / "cards")]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "2 trials:" in text
+    assert "trial shipped:1 with recompute none took 1 s" in text
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from strategist.contract.scaling import Scaling
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.executors.executor import TrialRunner
+from strategist.planning.planner import price_candidate
+from strategist.profiles.situation import situation
 from strategist.report.scaling import scaling_plot, scaling_report
 from strategist.tuner.scaling import DATA_AXIS, GIVEN, PLANNED, scale, scaled_plans
 from tests.report.samples import rendered
@@ -86,6 +88,15 @@ def test_replicas_scale_if_the_plan_has_replicas() -> None:
     hybrid = replace(SHARDED.candidate, layout=Layout(dp_replicate=2, dp_shard=2))
     (eight,) = scaled_plans(replace(SHARDED, candidate=hybrid), (8,), weak=False, deck=DECK)
     assert eight.plan.candidate.layout == Layout(dp_replicate=4, dp_shard=2)
+
+
+def test_replicas_that_do_not_fit_are_not_sharded_on_more_devices() -> None:
+    """Of 1.2 billion parameters a device of 16 GiB holds half of the states; the plan of the smaller number has no shards."""
+    asked = situation(Request(model="1b", gpus="4x16GB", workload=Workload(seq_len=128, global_batch=8)))
+    whole = price_candidate(asked, replace(SHARDED.candidate, layout=Layout(dp_replicate=4)), deck=DECK)
+    (eight,) = scaled_plans(whole, (8,), weak=False, deck=DECK)
+    assert not whole.estimate.fits
+    assert eight.how == PLANNED
 
 
 def test_efficiency_is_relative_to_the_smallest_number_of_devices(tmp_path: Path) -> None:

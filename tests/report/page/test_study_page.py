@@ -10,7 +10,7 @@ from tuner.studies import tuned
 
 from strategist import api
 from strategist.contract.goals import Goals
-from strategist.contract.measurement import Evidence
+from strategist.contract.measurement import Evidence, Outcome
 from strategist.contract.report import Influence, StudyReport
 from strategist.errors import InputError
 from strategist.report.page.predicted_vs_measured import measured
@@ -89,6 +89,15 @@ def test_hostile_names_and_messages_are_escaped(report: StudyReport) -> None:
     text = study_page(replace(report, study=hostile, commands=((EVIL,),)))
     assert "<script>alert" not in text
     Reader(text).check_self_contained()
+
+
+def test_only_a_trial_that_did_not_run_shows_its_message(report: StudyReport) -> None:
+    first, *others = report.study.trials
+    ran = replace(first, measurement=replace(first.measurement, evidence=Evidence(message="all is well")))
+    lost = replace(first, measurement=replace(first.measurement, outcome=Outcome.OOM, evidence=Evidence(message="no memory\nleft")))
+    shown = Reader(study_page(replace(report, study=replace(report.study, trials=(ran, lost, *others))))).texts["td"]
+    assert "no memory left" in shown
+    assert "all is well" not in shown
 
 
 def test_a_study_without_trials_has_a_page(report: StudyReport) -> None:

@@ -10,6 +10,7 @@ from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import MoEShape
 from strategist.contract.options import Options
+from strategist.contract.rank_observation import Moment
 from strategist.contract.simulation import SimulatedRank
 
 from ..cases import cases
@@ -50,6 +51,14 @@ OFFLOADED = {
     ),
     "activations": plan(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2, activation_offload=True), **ON_GPUS),
 }
+SHORT = {
+    "ddp": plan(
+        layout=REPLICAS, knobs=Knobs(micro_batch=1), options=Options(optimizer_kernel="foreach"), model=MODEL,
+        workload=replace(LARGE, seq_len=8, global_batch=2),
+    )
+}  # fmt: skip
+"""Its update needs more memory than its passes."""
+
 SUPPORTED = (
     "qlora fsdp", "in backward fsdp", "float8 tensorwise fsdp", "muon pp", "fp16 pp", "cp flex", "cp alltoall none",
     "packed cp per document", "experts pp ep 2 interleaved", "experts ep 2 tp 2 etp 2 sequence", "ddp hook powersgd",
@@ -66,7 +75,7 @@ def simulate(tmp_path_factory):
     known = dict(cases())
     eight_bits = replace(REAL["ddp views"], workload=replace(LARGE, optimizer="adamw8bit")).identified()
     supported = {name: known[name] for name in SUPPORTED} | {"adamw8bit": eight_bits}
-    plans = {"real": REAL, "supported": supported, "offloaded": OFFLOADED, "long": LONG, "long whole": LONG}
+    plans = {"real": REAL, "supported": supported, "offloaded": OFFLOADED, "short": SHORT, "long": LONG, "long whole": LONG}
 
     @cache
     def simulated(kind, name):
@@ -110,6 +119,12 @@ def test_supported_techniques_can_be_simulated(name, simulate):
     assert 0 < found.between_steps_bytes < found.peak_memory_bytes == sum(found.memory.values())
     assert found.traffic
     assert found.flops > 0
+
+
+def test_a_peak_within_the_update_is_at_the_optimizer(simulate):
+    found = simulate("short", "ddp")[1]
+    assert found.moment == Moment(phase="optimizer")
+    assert found.memory["temporaries"] > 0
 
 
 def test_notes_name_approximations_of_the_simulation(simulate):

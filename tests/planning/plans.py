@@ -1,0 +1,14 @@
+"""Plans without the parts of an answer that their tests do not read."""
+
+from formats.plans import deck
+
+from strategist.cards.deck import Deck
+from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.planning.planner import ranked
+from strategist.profiles.situation import situation
+
+
+def best(request: Request, cards: Deck | None = None) -> Plan:
+    """The first plan of the answer to a request. Without alternatives, which take most of an answer's time."""
+    return ranked(situation(request), deck=cards or deck(), limit=1)[0]
