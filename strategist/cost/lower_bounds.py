@@ -55,8 +55,8 @@ class TimeBounds:
     def of_candidates(self, model: ModelShape, columns: Columns) -> Floats:
         """Lower bound of a step of each candidate of a table, whose families these are: with what its own schedule leaves idle.
 
-        The first micro-batch passes a stage, of whole layers, of each other rank before the last rank begins, and the last one after
-        it ends. Weight gradients can fill the time after the end. Streamed stages follow other schedules.
+        The first micro-batch passes a stage, of whole layers, of each other rank before the last rank begins, and the last one
+        after it ends. Weight gradients can fill the time after the end. Streamed stages follow other schedules.
         """
         values = columns.values
         zero_bubble = np.isin(values["knobs.pp_schedule"], [CHOICES["pp_schedule"].index(name) for name in ZERO_BUBBLE])
