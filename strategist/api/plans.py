@@ -1,6 +1,6 @@
 """API of plans: plan, price, explain, compare, simulate, trace. Exported by ``strategist.api``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,12 +54,31 @@ def plan(
     >>> best.estimate.peak_memory_bytes < best.cluster.device.usable_memory_bytes
     True
     """
+    *_, whole = plan_stages(request, cards=cards, without=without, calibration=calibration, top=top)
+    return whole
+
+
+def plan_stages(
+    request: Request, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None, top: int = 5
+) -> Iterator[Answer]:
+    """The answer of :func:`plan` as it becomes known: without alternatives if something fits, then the whole one.
+
+    Raises:
+        InputError, FileError: as :func:`plan`.
+
+    >>> from strategist import Request
+    >>> from strategist.api import plan_stages
+    >>> plans_only, whole = plan_stages(Request(model="32b", gpus="8x24GB"))
+    >>> plans_only.plans == whole.plans, len(plans_only.alternatives)
+    (True, 0)
+    """
     request = _with_omitted_cards(request, without)
     if not isinstance(top, int) or top < 1:
         raise InputError(f"top {top!r}", "is not a positive whole number of plans", "write e.g. top=5")
     deck = load_cards(cards, request.without)
-    answer = planner.answer(request, deck=deck, calibration=load_calibration(calibration), top=top)
-    return replace(answer, not_as_shipped=not_as_shipped(deck, request.without))
+    changed = not_as_shipped(deck, request.without)
+    for answer in planner.answer_stages(request, deck=deck, calibration=load_calibration(calibration), top=top):
+        yield replace(answer, not_as_shipped=changed)
 
 
 def by_backend(answer: Answer, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> Answer:

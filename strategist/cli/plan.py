@@ -62,7 +62,13 @@ def run(options: argparse.Namespace) -> int:
         request = replace(request, tokens=parse_count(options.tokens, "--tokens"))
     if format := _format(options, request):
         request = replace(request, backend=_backend(options, request, format))
-    answer = api.plan(request, **deck_options.arguments(options), top=options.top)
+    stages = api.plan_stages(request, **deck_options.arguments(options), top=options.top)
+    answer = next(stages)
+    plans_first = not (options.json or section_names or options.prove or format)  # a summary that nothing later changes or prevents
+    if plans_first:
+        _selected_plan(answer, options.plan)
+        _show_plans(answer, options)
+    answer = next(stages, answer)
     if "backends" in section_names and options.show:
         answer = api.by_backend(answer, **deck_options.arguments(options))
     if options.prove:
@@ -71,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     written = export.exported(selected, format, options) if selected and format else None
     if options.output and selected:
         codec.save(selected, options.output, force=options.force)
-    _show(answer, options, section_names)
+    _show(answer, options, section_names, plans_are_shown=plans_first)
     if written:
         export.write_files(written, options.job_output, force=options.force, quiet=options.json)
     for path in (options.output, options.job_output):
@@ -116,20 +122,28 @@ def _verdict(answer: Answer, rank: int) -> Fit:
     return Fit.of(answer.plans[rank - 1].estimate.fit_confidence, answer.request.confidence)
 
 
-def _show(answer: Answer, options: argparse.Namespace, section_names: Sequence[str]) -> None:
+def _show_plans(answer: Answer, options: argparse.Namespace) -> None:
+    """Prints the part of the summary that needs no alternatives."""
+    from strategist.report.answer_summary import plans_summary  # 50 ms of rich that --json does without
+
+    render.show(plans_summary(api.in_language(answer, options.lang, cards=options.cards)), now=True)
+
+
+def _show(answer: Answer, options: argparse.Namespace, section_names: Sequence[str], *, plans_are_shown: bool) -> None:
     """Prints the answer as JSON, on one screen, in full or in sections."""
     if options.json:
         render.show_json(answer)
         return
     translated = api.in_language(answer, options.lang, cards=options.cards)
     if section_names:
-        from strategist.report.answer import answer_report  # 50 ms of rich that --json does without
+        from strategist.report.answer import answer_report
 
         render.show(answer_report(translated, section_names, options.plan))
     else:
-        from strategist.report.answer_summary import answer_summary
+        from strategist.report.answer_summary import alternatives_summary, plans_summary
 
-        render.show(answer_summary(translated, deck_options.words(options)))
+        plans = () if plans_are_shown else (plans_summary(translated),)
+        render.show(*plans, alternatives_summary(translated, deck_options.words(options)))
 
 
 def _selected_plan(answer: Answer, rank: int) -> Plan | None:

@@ -48,14 +48,14 @@ def _is_ascii() -> bool:
     return next(filter(None, names), "") in ("C", "POSIX")
 
 
-def show(*parts: "RenderableType") -> None:
-    """Prints renderables, coloured on a terminal; elsewhere plain and without trailing blanks."""
+def show(*parts: "RenderableType", now: bool = False) -> None:
+    """Prints renderables, coloured on a terminal; elsewhere plain and without trailing blanks. ``now`` flushes them."""
     screen = console()
     with screen.capture() as captured:
         for part in parts:
             screen.print(part, crop=False)  # commands to paste stay on one line
     text = captured.get().translate(ASCII) if _is_ascii() else captured.get()
-    _print(text if screen.is_terminal else "\n".join(line.rstrip() for line in text.split("\n")), end="")
+    _print(text if screen.is_terminal else "\n".join(line.rstrip() for line in text.split("\n")), end="", flush=now)
 
 
 def console(*, errors: bool = False) -> "Console":

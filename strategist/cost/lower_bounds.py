@@ -1,19 +1,19 @@
 """Lower bounds of memory and time of a family of candidates, for all values of its other knobs; and of a candidate's memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from strategist.contract.cluster import Cluster
-from strategist.contract.knobs import KnobValue
+from strategist.contract.knobs import CHOICES, ZERO_BUBBLE, KnobValue
 from strategist.contract.model import ModelShape
 from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import stage_activations
 from strategist.cost.calibration import Calibration
-from strategist.cost.candidate_arrays import Floats, View, view
+from strategist.cost.candidate_arrays import Counts, Floats, View, view
 from strategist.cost.comm import groups_of
 from strategist.cost.memory import held_states
 from strategist.cost.memory_context import MemoryContext, local_parameters, memory_context, state_context
@@ -39,14 +39,45 @@ CHEAPEST_KNOBS: dict[str, KnobValue] = {
 
 
 @frozen
-class LowerBounds:
-    """Lower bounds, one element per family: ``memory_bytes`` by offload mode, ``room_bytes`` available on a device, seconds of a
-    step.
+class TimeBounds:
+    """Lower bounds of time, one element per family: seconds of a step without idle time of its pipeline, and idle seconds of a
+    pipeline whose stages have one layer, in general and under a zero-bubble schedule.
     """
+
+    step_seconds: Floats
+    idle_seconds: Floats
+    zero_bubble_idle_seconds: Floats
+
+    def take(self, families: Counts) -> "TimeBounds":
+        """The bounds of some families."""
+        return TimeBounds(**{name: each[families] for name, each in vars(self).items()})
+
+    def of_candidates(self, model: ModelShape, columns: Columns) -> Floats:
+        """Lower bound of a step of each candidate of a table, whose families these are: with what its own schedule leaves idle.
+
+        The first micro-batch passes a stage, of whole layers, of each other rank before the last rank begins, and the last one
+        after it ends. Weight gradients can fill the time after the end. Streamed stages follow other schedules.
+        """
+        values = columns.values
+        zero_bubble = np.isin(values["knobs.pp_schedule"], [CHOICES["pp_schedule"].index(name) for name in ZERO_BUBBLE])
+        streamed = values["knobs.offload"] == CHOICES["offload"].index("streamed")
+        stage_layers = model.layers // (values["layout.pp"] * values["knobs.pp_virtual_stages"])
+        idle = stage_layers * np.where(zero_bubble, self.zero_bubble_idle_seconds, self.idle_seconds)
+        return np.asarray(self.step_seconds + np.where(streamed, 0.0, idle))
+
+
+def combined(reduce: Callable[[Sequence[Floats]], Floats], parts: Sequence[TimeBounds]) -> TimeBounds:
+    """Several bounds of time as one, each element reduced."""
+    return TimeBounds(**{name: reduce([getattr(part, name) for part in parts]) for name in vars(parts[0])})
+
+
+@frozen
+class LowerBounds:
+    """Lower bounds, one element per family: ``memory_bytes`` by offload mode, ``room_bytes`` available on a device, and time."""
 
     memory_bytes: Mapping[str, Floats]
     room_bytes: Floats
-    step_seconds: Floats
+    time: TimeBounds
 
 
 def least_of(bounds: Sequence[LowerBounds]) -> LowerBounds:
@@ -54,7 +85,7 @@ def least_of(bounds: Sequence[LowerBounds]) -> LowerBounds:
     return LowerBounds(
         memory_bytes={mode: np.minimum.reduce([item.memory_bytes[mode] for item in bounds]) for mode in bounds[0].memory_bytes},
         room_bytes=bounds[0].room_bytes,
-        step_seconds=np.minimum.reduce([item.step_seconds for item in bounds]),
+        time=combined(np.minimum.reduce, [item.time for item in bounds]),
     )
 
 
@@ -70,13 +101,18 @@ def lower_bounds(
     work = work_on(model, cluster, workload, stack, v)
     stage = stages(model, v, stack.memory_traits)[0]
     inputs = layer_inputs(model, groups_of(calibration.calibrated_cluster(cluster), stack, v), workload, stack, stage, work)
-    seconds = v.accumulation * (model.layers / v.pp) * layer_step_seconds(inputs, calibration.factors)
+    layer_seconds, weight_seconds = layer_step_seconds(inputs, calibration.factors)
     stage = replace(stage, recomputed_share=1.0, outputs=np.zeros_like(v.pp))
     context = memory_context(model, workload, stack, work, v)
     transient = calibration.memory * _transient_bytes(stage, context)
     memory = {mode: held_states(stage, replace(context, v=_offloaded(v, mode))).resident + transient for mode in _OFFLOADS}
     room = fitting_bytes(cluster.device, columns)
-    return LowerBounds(memory_bytes={**memory, "streamed": np.zeros_like(v.pp)}, room_bytes=room, step_seconds=seconds)
+    time = TimeBounds(
+        step_seconds=v.accumulation * (model.layers / v.pp) * layer_seconds,
+        idle_seconds=(v.pp - 1) * layer_seconds,
+        zero_bubble_idle_seconds=(v.pp - 1) * weight_seconds,
+    )
+    return LowerBounds(memory_bytes={**memory, "streamed": np.zeros_like(v.pp)}, room_bytes=room, time=time)
 
 
 def least_memory(model: ModelShape, workload: Workload, columns: Columns, stack: Stack) -> Floats:

@@ -175,12 +175,14 @@ def _shared(inputs: LayerInputs, factors: Factors, paired: Floats) -> _Shared:
     )
 
 
-def layer_step_seconds(inputs: LayerInputs, factors: Factors) -> Floats:
-    """Seconds of one layer and micro-batch: computation, and waiting that no schedule hides; ``ep_overlap`` pairs all passes."""
+def layer_step_seconds(inputs: LayerInputs, factors: Factors) -> tuple[Floats, Floats]:
+    """Seconds of one layer and micro-batch: computation, and waiting that no schedule hides; ``ep_overlap`` pairs all passes. Then
+    those of its weight gradients, which zero-bubble schedules run at any time.
+    """
     common = _shared(inputs, factors, np.ones_like(inputs.v.pp))
     layer, links = common.layer, common.links
     computed = layer.matmul + layer.attention + layer.memory_bound + layer.recompute + common.waits
-    return computed + links.tp + links.cp + links.ep
+    return computed + links.tp + links.cp + links.ep, layer.matmul / 3
 
 
 def _stage_step(stage: StageInputs, common: _Shared, inputs: LayerInputs, factors: Factors) -> Step:

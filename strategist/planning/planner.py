@@ -1,15 +1,15 @@
 """Planner: turns a request into ranked plans with prices and reasons, and into alternatives."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from math import inf
 
 import numpy as np
 
 from strategist.alternatives.change import Change
-from strategist.alternatives.convergence import convergence_changes, variants
-from strategist.alternatives.fewer_devices import unused_devices_note, with_fewer_devices
+from strategist.alternatives.convergence import convergence_changes
 from strategist.alternatives.resources import changes, last_resorts
 from strategist.bound.lower_bound import lower_bound
 from strategist.cards.deck import Deck
@@ -31,6 +31,7 @@ from strategist.cost.simulated_steps import MAX_PASSES, Simulated, simulated, st
 from strategist.cost.training_time import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
+from strategist.planning.preferred_devices import best_size, throughput
 from strategist.planning.ranking import PlanningContext, backend_stack, blocking_laws, ranking_of, with_resolved
 from strategist.planning.verdict import verdict
 from strategist.profiles.heterogeneous_clusters import node_differences
@@ -52,18 +53,47 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
     Raises:
         InputError: the request names something unknown, or leaves no legal candidate at any cost.
     """
+    *_, whole = answer_stages(request, deck=deck, calibration=calibration, top=top)
+    return whole
+
+
+def answer_stages(request: Request, *, deck: Deck, calibration: Calibration | None = None, top: int = 5) -> Iterator[Answer]:
+    """The answer as it becomes known: without alternatives if something fits, then the whole one. Alternatives change nothing else
+    of an answer with plans.
+
+    Raises:
+        InputError: as :func:`answer`.
+    """
     context = PlanningContext(deck=deck, calibration=calibration)
-    situation, ranking, devices = _best_size(resolve_situation(request), context, top)
+    situation, ranking, devices = best_size(resolve_situation(request), context, top)
     plans = tuple(_plan(situation, ranking, int(row), context) for row in best_distinct(ranking, top))
-    alternatives = _alternatives(situation, plans[0] if plans else None, ranking.fits_without_hosts, context)
+    of_plans = partial(_answer, request, situation, ranking, plans, devices, context)
+    if plans:
+        yield of_plans(())
+    yield of_plans(_alternatives(situation, plans[0] if plans else None, ranking.fits_without_hosts, context))
+
+
+def _answer(
+    request: Request,
+    situation: Situation,
+    ranking: Ranking,
+    plans: tuple[Plan, ...],
+    devices: str,
+    context: PlanningContext,
+    alternatives: tuple[Alternative, ...],
+) -> Answer:
+    """The answer with these plans and alternatives; ``devices`` is a note on unused devices."""
     blocking = blocking_laws(situation, ranking, context)
     return Answer(
         request=situation.request,
         model=situation.model,
         cluster=situation.cluster,
-        notes=(*_untested_price_notes(situation, calibration), *situation.notes),
+        notes=(*_untested_price_notes(situation, context.calibration), *situation.notes),
         verdict=" ".join(
-            (verdict(situation, ranking, plans, alternatives, deck, blocking) + devices, *node_differences(situation.cluster))
+            (
+                verdict(situation, ranking, plans, alternatives, context.deck, blocking) + devices,
+                *node_differences(situation.cluster),
+            )
         ),
         candidates=ranking.candidates,
         dropped=tuple(
@@ -94,7 +124,7 @@ def by_backend(
 
     def best(name: str) -> BackendPlan:
         try:
-            situation, ranking, _ = _best_size(resolve_situation(replace(request, backend=name)), context, 1)
+            situation, ranking, _ = best_size(resolve_situation(replace(request, backend=name)), context, 1)
         except InputError as error:
             return BackendPlan(backend=name, plan=None, why=error.law)
         plans = [_plan(situation, ranking, int(row), context) for row in best_distinct(ranking, 1)]
@@ -104,58 +134,6 @@ def by_backend(
     return tuple(
         sorted(found, key=lambda backend_plan: -backend_plan.plan.estimate.tokens_per_second if backend_plan.plan else 0.0)
     )
-
-
-def _best_size(situation: Situation, context: PlanningContext, kinds: int) -> tuple[Situation, Ranking, str]:
-    """The number of devices that the objective prefers, its ranking, and a note on unused devices; all devices unless the objective
-    saves cost or energy.
-
-    Fewer devices must save more than a near tie, because they are slower.
-    """
-    best = full = _best_variant(situation, context, kinds)
-    if not _throughput(*full):
-        return *full, ""
-    for smaller in with_fewer_devices(situation):
-        try:
-            found = _best_variant(smaller, context, kinds)
-        except InputError:  # no legal candidate on so few devices
-            continue
-        if _tokens_per_cost(*found) > (1 + NEAR_TIE) * _tokens_per_cost(*best):
-            best = found
-    gain, slowdown = _tokens_per_cost(*best) / _tokens_per_cost(*full), _throughput(*full) / _throughput(*best)
-    return *best, unused_devices_note(situation, best[0], gain, slowdown, NEAR_TIE)
-
-
-def _best_variant(situation: Situation, context: PlanningContext, kinds: int) -> tuple[Situation, Ranking]:
-    """The situation whose best plan has the highest throughput: as requested, or after an allowed change of its workload."""
-    if situation.request.objective == "energy" and situation.cluster.device.power_watts is None:
-        law = f"the power limit of a {situation.cluster.device.name} is unknown"
-        raise InputError("--objective energy", law, "add power_watts to the device in a cluster file")
-    places = Places(first=SEARCHED_PLACES, kinds=kinds)
-    rankings = ((variant, ranking_of(variant, context, places)) for variant in variants(situation))
-    return max(rankings, key=lambda found: _throughput(*found))
-
-
-def _tokens_per_cost(situation: Situation, ranking: Ranking) -> float:
-    """Tokens of the best plan per second, per dollar (per device-second if devices have no price) or per joule; 0 without a
-    plan.
-    """
-    if not len(ranking.order):
-        return 0.0
-    row, priced = int(ranking.order[0]), ranking.priced
-    cost = float(priced.step_seconds[row])
-    if situation.request.objective == "cost":
-        cost *= priced.price_per_second or situation.cluster.devices
-    if situation.request.objective == "energy" and priced.energy_joules_per_step is not None:
-        cost = float(priced.energy_joules_per_step[row])
-    return situation.request.workload.tokens_per_step / cost
-
-
-def _throughput(situation: Situation, ranking: Ranking) -> float:
-    """Tokens/s of the best plan; 0 if nothing fits."""
-    if not len(ranking.order):
-        return 0.0
-    return situation.request.workload.tokens_per_step / float(ranking.priced.step_seconds[ranking.order[0]])
 
 
 def ranked(
@@ -371,7 +349,7 @@ def _best(
     """The best plan with a step ``within_seconds``; None if nothing fits or it is slower than ``min_tokens_per_second``."""
     try:
         ranking = ranking_of(situation, context, Places(first=SEARCHED_PLACES, within_seconds=within_seconds))
-        fast_enough = len(ranking.order) and _throughput(situation, ranking) >= min_tokens_per_second
+        fast_enough = len(ranking.order) and throughput(situation, ranking) >= min_tokens_per_second
         return best_of(situation, ranking, context) if fast_enough else None
     except InputError:  # no legal candidate on this size: the next one may have some
         return None

@@ -82,6 +82,13 @@ def answer_summary(answer: Answer, extra_options: Sequence[str] = ()) -> Iterato
     """The answer within about 40 lines of 80 columns, plus proofs if requested. ``extra_options`` are options
     outside the request that decide plans (cards, calibration); the suggested commands repeat them.
     """
+    yield plans_summary(answer)
+    yield alternatives_summary(answer, extra_options)
+
+
+@grouped
+def plans_summary(answer: Answer) -> Iterator[RenderableType]:
+    """The first part of a summary, which alternatives do not change if something fits."""
     yield title(answer)
     fits = answer.plans and not (answer.proofs and answer.proofs[0].verdict is Verdict.TOO_LARGE)
     if fits:
@@ -102,6 +109,11 @@ def answer_summary(answer: Answer, extra_options: Sequence[str] = ()) -> Iterato
         yield from convergence_lines(answer)
         yield _best(answer.plans[0])
         yield from _warnings(answer.plans[0])
+
+
+@grouped
+def alternatives_summary(answer: Answer, extra_options: Sequence[str] = ()) -> Iterator[RenderableType]:
+    """The rest of a summary: alternatives, assumptions and next commands."""
     if answer.alternatives:
         yield _alternatives(answer)
     elif not answer.plans:

@@ -8,7 +8,7 @@ import numpy as np
 
 from strategist.contract.knobs import CHOICES, KnobValue
 from strategist.contract.settings import SETTING_CHOICES, full_name
-from strategist.cost.lower_bounds import CHEAPEST_KNOBS, FAMILY_KNOBS, LowerBounds
+from strategist.cost.lower_bounds import CHEAPEST_KNOBS, FAMILY_KNOBS, LowerBounds, TimeBounds, combined
 from strategist.expr.columns import Array, Columns, joined_to, sources_of
 from strategist.frozen import frozen
 from strategist.rules.policy_evaluation import PART_ROWS
@@ -26,7 +26,7 @@ class Limits:
 
     def within_limits(self, bounds: LowerBounds) -> Array:
         """Mask of families x offload modes: whether the lower bounds keep to the limits."""
-        fast = bounds.step_seconds <= self.step_seconds
+        fast = bounds.time.step_seconds <= self.step_seconds
         fits = [bounds.memory_bytes[str(offload)] * self.memory_margin <= bounds.room_bytes for offload in CHOICES["offload"]]
         return np.stack([fast & fits_offloaded for fits_offloaded in fits], axis=1)
 
@@ -38,18 +38,25 @@ class Families:
     first: number of each block's first family.
     family: by row of the table of knobs, the number of its family within a block.
     could: families x offload modes: whether some candidate could keep to the limits.
+    time: lower bounds of time of all families.
     """
 
     candidates: CandidateSet
     first: Array
     family: Array
     could: Array
+    time: TimeBounds
 
     @property
     def possible(self) -> Iterator[Columns]:
         """The candidates that could keep to the limits, as tables of bounded size."""
         parts = self.candidates.tables(PART_ROWS, self._remaining_blocks)
         return joined_to((part.among(self._among(part)) for part in parts), PART_ROWS)
+
+    def time_of(self, columns: Columns) -> TimeBounds:
+        """The bounds of time of the families of a table's candidates."""
+        (_, block_indices), (_, knob_indices) = sources_of(columns)
+        return self.time.take(self.first[block_indices] + self.family[knob_indices])
 
     def _among(self, columns: Columns) -> Array:
         """Mask of the candidates that could keep to the limits."""
@@ -78,13 +85,14 @@ def families(candidates: CandidateSet, lower_bounds: Callable[[Columns], LowerBo
     """The families of a set of candidates, with the verdicts of their lower bounds."""
     family, samples = _families(candidates.knobs, candidates.knob_rows)
     sampled = replace(candidates, knobs=relaxed(candidates.knobs), knob_rows=samples)
-    could = [limits.within_limits(lower_bounds(part)) for part in sampled.tables(PART_ROWS) if part.rows]
+    verdicts = [(limits.within_limits(bounds), bounds.time) for bounds in map(lower_bounds, sampled.tables(PART_ROWS))]
     rows = sampled.lengths[candidates.blocks.grid]
     return Families(
         candidates=candidates,
         first=np.cumsum(rows) - rows,
         family=family,
-        could=np.concatenate([np.zeros((0, len(CHOICES["offload"])), dtype=np.bool_), *could]),
+        could=np.concatenate([could for could, _ in verdicts]),
+        time=combined(np.concatenate, [time for _, time in verdicts]),
     )
 
 

@@ -151,8 +151,13 @@ class _Prices:
             return candidates.tables(PART_ROWS)
         margin = self.pricing.memory_margin(self.confidence)
         limits = Limits(step_seconds=self.places.within_seconds, memory_margin=margin)
-        found = families(candidates, self.pricing.lower_bounds, limits).possible
-        return (part.take(self.pricing.could_fit(part, self.confidence)) if part.rows > FEW_ROWS else part for part in found)
+        found = families(candidates, self.pricing.lower_bounds, limits)
+
+        def could_help(part: Columns) -> Columns:
+            fast = part.take(found.time_of(part).of_candidates(self.pricing.model, part) <= limits.step_seconds)
+            return fast.take(self.pricing.could_fit(fast, self.confidence))
+
+        return (could_help(part) if part.rows > FEW_ROWS else part for part in found.possible)
 
     def _needed(self, parts: Iterable[Columns]) -> NeededCandidates:
         needed = NeededCandidates(self.objective, self.confidence, self.preferences, self.places.first, self.places.kinds)

@@ -1,10 +1,13 @@
 """``strategist plan``: the summary, sections by name, and the selected plan."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from strategist import api
 from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.answer import SECTION_NAMES, Answer
@@ -28,6 +31,22 @@ def test_any_plan_of_an_answer_can_be_saved_and_described(tmp_path: Path, capsys
     assert f"id {second.id}" in capsys.readouterr().out
     assert main([*TINY, "--plan", "9"]) == 2
     assert "--plan 9: the answer has 5 plans; take 1 to 5, or ask for more with --top" in capsys.readouterr().err
+
+
+def test_plans_are_printed_before_alternatives_are_known(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    main(TINY)
+    whole = capsys.readouterr().out
+    stages, printed = api.plan_stages, []
+
+    def observed_stages(*args: Any, **kwargs: Any) -> Iterator[Answer]:
+        for answer in stages(*args, **kwargs):
+            yield answer
+            printed.append(capsys.readouterr().out)
+
+    monkeypatch.setattr(api, "plan_stages", observed_stages)
+    main(TINY)
+    assert "Best plan" in printed[0]
+    assert printed[0] + capsys.readouterr().out == whole
 
 
 def test_sections_of_the_answer_are_shown_by_name(capsys: Captured) -> None:

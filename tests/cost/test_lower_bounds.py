@@ -27,13 +27,14 @@ def violations(at: Situation, columns: Columns, by: Prices) -> int:
         faults += np.count_nonzero(memory > needed_memory(found.memory) * ROUNDING)
         least = least_memory(at.model, at.workload, columns, by.stack)
         faults += np.count_nonzero(least > needed_memory(found.memory) * ROUNDING)
-        faults += np.count_nonzero(bound.step_seconds > found.step_seconds * ROUNDING)
+        seconds = bound.time.of_candidates(at.model, columns)
+        faults += np.count_nonzero(seconds > found.step_seconds * ROUNDING)
         faults += np.count_nonzero(bound.room_bytes != found.room_bytes) if device.kind == "cuda" else 0
         few = np.flatnonzero(columns.values["layout.pp"] > 1)[:4]
         for weighted in (False, True):
             for some in simulated(at.model, at.cluster, at.workload, columns.take(few), factors, by.stack, weighted=weighted):
                 own = few[list(some.rows)]
-                faults += np.count_nonzero(bound.step_seconds[own] > sum(some.time.values()) * ROUNDING)
+                faults += np.count_nonzero(seconds[own] > sum(some.time.values()) * ROUNDING)
     return int(faults)
 
 

@@ -24,7 +24,7 @@ from strategist.cost.calibration import Calibration
 from strategist.cost.training_time import training
 from strategist.errors import InputError
 from strategist.paths import data_dir
-from strategist.planning.planner import answer, enumerated, price_candidate, ranked
+from strategist.planning.planner import answer, answer_stages, enumerated, price_candidate, ranked
 from strategist.profiles.situation import situation
 from strategist.units import GIB
 
@@ -48,6 +48,13 @@ def test_a_device_without_published_runs_is_named_unless_trials_priced_the_answe
     assert "no published run on MI250X has tested the price" in answer(request, deck=deck, top=1).notes[0]
     assert not any("published run" in note for note in answer(request, deck=deck, calibration=Calibration(), top=1).notes)
     assert not any("published run" in note for note in big.notes)
+
+
+def test_alternatives_only_complete_an_answer_with_plans(deck: Deck, big: Answer) -> None:
+    first = next(answer_stages(BIG, deck=deck))
+    assert first == replace(big, alternatives=())
+    nothing_fits = replace(SMALL, gpus="1x24GB", fix={"offload": "none"})
+    assert len(list(answer_stages(nothing_fits, deck=deck))) == 1
 
 
 def test_the_verdict_on_32b_states_correct_numbers(big: Answer) -> None:
