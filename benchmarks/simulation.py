@@ -44,8 +44,8 @@ def seconds(groups: list[tuple[Pipeline, int]]) -> float:
 
 def main() -> None:
     """Of each schedule alone, of all mixed, and of pipelines that are all different."""
-    alike = {schedule: seconds([(Pipeline(schedule, 16, stages, 64), FINALISTS)]) for schedule, stages in SCHEDULES.items()}
-    figures = ", ".join(f"{schedule} {found:.3f} s" for schedule, found in alike.items())
+    seconds_of = {schedule: seconds([(Pipeline(schedule, 16, stages, 64), FINALISTS)]) for schedule, stages in SCHEDULES.items()}
+    figures = ", ".join(f"{schedule} {found:.3f} s" for schedule, found in seconds_of.items())
     print(f"{FINALISTS} equal pipelines simulated, pp 16, 64 micro-batches, median of {RUNS}: {figures}")
     mixed = [(Pipeline(schedule, 16, stages, count), 1) for schedule, stages in SCHEDULES.items() for count in (32, 64, 64, 64)]
     print(f"{len(mixed)} pipelines of all schedules simulated: {seconds(mixed):.3f} s")

@@ -1,6 +1,6 @@
 """Speed of answers, also beside other estimators: python benchmarks/speed.py [docs/figures.md]
 
-Benchmarks that print lines `what: figure` run one after the other; with a page, their lines become its table.
+Benchmarks that print lines `quantity: figure` run one after the other; with a page, their lines become its table.
 """
 
 import os
@@ -48,8 +48,8 @@ def main() -> None:
     for benchmark in BENCHMARKS:
         for line in lines_of(benchmark):
             print(line, flush=True)
-            what, _, figure = line.partition(": ")
-            table.append(f"| {what} | {figure} | `benchmarks/{benchmark}.py` |")
+            quantity, _, figure = line.partition(": ")
+            table.append(f"| {quantity} | {figure} | `benchmarks/{benchmark}.py` |")
     if sys.argv[1:]:
         put(Path(sys.argv[1]), "bench", "\n".join([measured, "", *table]))
 
