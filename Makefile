@@ -135,8 +135,9 @@ chaos: $(STAMP)
 tutorial:
 	$(PYTHON) benchmarks/tutorial.py
 
+# Minutes: speed, also of other estimators where these can be installed.
 bench: $(STAMP)
-	for file in $(filter-out benchmarks/suite.py benchmarks/mutation.py benchmarks/gpu_day.py benchmarks/refit.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
+	$(BIN)/python benchmarks/speed.py docs/figures.md
 
 clean:
 	rm -rf .venv .frameworks .torch demo dist build docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""How the cost of an answer grows with devices and candidates: processor time and memory of a plan, and of pricing ten million.
+"""How processor time and memory grow: of a plan with the devices, and of pricing with the candidates.
 
 python benchmarks/growth.py
 """
@@ -23,17 +23,19 @@ from strategist.search.space import space
 from strategist.search.space_constraints import SpaceConstraints
 
 DEVICES = (8, 64, 512, 4096, 16384)
-CANDIDATES = 10_000_000
+CANDIDATES = (100_000, 1_000_000, 10_000_000)
 CHUNK = 65_536
 
 
 def main() -> None:
     """One process a line, so that each has its own peak."""
     if len(sys.argv) > 1:
-        print(ten_million() if sys.argv[1] == "chunks" else one_plan(int(sys.argv[1])))
+        kind, number = sys.argv[1], int(sys.argv[2])
+        print(one_plan(number) if kind == "plan" else prices(number))
         return
-    for argument in (*map(str, DEVICES), "chunks"):
-        subprocess.run([sys.executable, __file__, argument], check=True)
+    for kind, numbers in (("plan", DEVICES), ("price", CANDIDATES)):
+        for each in numbers:
+            subprocess.run([sys.executable, __file__, kind, str(each)], check=True)
 
 
 def one_plan(devices: int) -> str:
@@ -43,21 +45,23 @@ def one_plan(devices: int) -> str:
     begin = process_time()
     request = Request(model="70b", gpus=f"{devices}xH100", workload=Workload(global_batch=max(64, devices)))
     found = api.plan(request)
-    return f"plan 70b on {devices:>6} H100: {found.candidates:>9,} candidates, {process_time() - begin:6.2f} s, {peak()}"
+    return f"a plan of 70b on {devices:,} H100: {process_time() - begin:.2f} s, {peak()}, {found.candidates:,} candidates"
 
 
-def ten_million() -> str:
-    """Ten million candidates priced chunk by chunk, the best one kept."""
+def prices(candidates: int) -> str:
+    """So many candidates of 70b on 128 H100 priced chunk by chunk, the best one kept."""
     request_situation = situation(Request(model="70b", gpus="16x8xH100", workload=Workload(global_batch=256)))
     model, on, workload = request_situation.model, request_situation.cluster, request_situation.request.workload
     columns = candidate_table(space(model, on, workload, SpaceConstraints())).take(np.arange(500_000))
     begin, done, best = process_time(), 0, np.inf
-    while done < CANDIDATES:
-        at = np.arange(done, done + min(CHUNK, CANDIDATES - done)) % columns.rows
+    while done < candidates:
+        at = np.arange(done, done + min(CHUNK, candidates - done)) % columns.rows
         best = min(best, float(price(model, on, workload, columns.take(at)).step_seconds.min()))
         done += len(at)
     seconds = process_time() - begin
-    return f"price {done:,} candidates in chunks of {CHUNK:,}: {seconds:.1f} s, {done / seconds:,.0f} a second, {peak()}"
+    return (
+        f"{candidates:,} candidates of 70b priced in chunks of {CHUNK:,}: {seconds:.2f} s, {peak()}, {done / seconds:,.0f} a second"
+    )
 
 
 def peak() -> str:

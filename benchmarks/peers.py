@@ -1,19 +1,26 @@
-"""Candidates priced a second by others, side by side: peers.py [--llm-analysis PYTHON] [--calculon PYTHON]
+"""Candidates priced a second, beside other estimators: python benchmarks/peers.py
 
 GPT-3 175B on 64 x 8 A100 of 80 GB, 1,536 sequences of 2,048 tokens; each prices the same 168 candidates again and again, in a
-process of one thread, in turn with the others. PYTHON is an interpreter that imports it: ``pip install llm-analysis`` (0.2.2), or
-a clone of github.com/calculon-ai/calculon on PYTHONPATH (caa4b11; it needs pandas and psutil). What is not named is left out.
+process of one thread, in turn with the others. Calculon stops early on 100 of them, which do not fit by its count.
+
+The others are installed into .frameworks on first use; one that cannot be installed is left out, with the reason. llm-analysis
+comes without its pins, transformers < 5 and huggingface-hub < 0.15, which it needs for downloads only: with them pip tries thirty
+releases of transformers and ends at one whose tokenizers has no wheel from Python 3.12 on. Calculon is not on PyPI, where its name
+is another project's.
 """
 
-import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from statistics import median
 
-ROUNDS, LEAST_SECONDS = 3, 3.0
+FOLDER = Path(__file__).parents[1] / ".frameworks"
+ROUNDS, LEAST_SECONDS = 5, 3.0
 GPUS, BATCH, SEQ_LEN = 512, 1536, 2048
 POINTS = [
     {"tp": tp, "pp": pp, "dp": GPUS // (tp * pp), "rows": rows, "recompute": recompute}
@@ -102,41 +109,85 @@ print(count / (time.process_time() - begin))
 """
 
 
-def rate(python: str, script: str) -> float:
-    """Candidates a second of CPU time.
+@dataclass(frozen=True, kw_only=True)
+class Estimator:
+    """A program that prices candidates: the script that does it, the packages that it needs, and the commit of a repository."""
 
-    Raises:
-        SystemExit: the interpreter cannot do it; the last line of what it printed.
-    """
-    given = f"import json\nPOINTS = json.loads({json.dumps(POINTS)!r})\n{BATCH=}\n{SEQ_LEN=}\n{LEAST_SECONDS=}\n"
+    name: str
+    script: str
+    packages: tuple[str, ...] = ()
+    repository: str = ""
+    commit: str = ""
+
+    @property
+    def folder(self) -> Path:
+        return FOLDER / self.name
+
+    def install(self) -> None:
+        """Installs it, unless it is installed."""
+        if (self.folder / "ready").exists():
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        pip = [sys.executable, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-deps"]
+        output_of([*pip, "--target", str(self.folder), *self.packages])
+        if self.repository:
+            clone = str(self.folder / "clone")
+            output_of(["git", "clone", "--quiet", self.repository, clone])
+            output_of(["git", "-C", clone, "checkout", "--quiet", self.commit])
+        (self.folder / "ready").touch()
+
+    def rate(self) -> float:
+        """Candidates a second of processor time."""
+        given = f"import json\nPOINTS = json.loads({json.dumps(POINTS)!r})\n{BATCH=}\n{SEQ_LEN=}\n{LEAST_SECONDS=}\n"
+        path = os.pathsep.join(map(str, (self.folder, self.folder / "clone")))
+        return float(output_of([sys.executable, "-c", given + self.script + TIMED], PYTHONPATH=path).split()[-1])
+
+
+OWN = Estimator(name="strategist", script=OURS)
+OTHERS = (
+    Estimator(name="llm-analysis", script=LLM_ANALYSIS, packages=("llm-analysis==0.2.2", "fire==0.7.1", "termcolor==3.3.0")),
+    Estimator(
+        name="Calculon",
+        script=CALCULON,
+        packages=("psutil==7.2.2",),
+        repository="https://github.com/calculon-ai/calculon",
+        commit="caa4b11",
+    ),
+)
+
+
+class CommandError(Exception):
+    """A command failed: the last line that it printed."""
+
+
+def output_of(command: list[str], **variables: str) -> str:
+    """What a command prints, run with one thread."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    command = [python, "-c", given + script + TIMED]
-    hint = "; see the first lines of benchmarks/peers.py"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **threads}, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **threads, **variables}, check=False)
     except OSError as error:
-        raise SystemExit(f"{python}: {error.strerror}{hint}") from None
-    except subprocess.CalledProcessError as error:
-        raise SystemExit(f"{python}: {(error.stderr.strip().splitlines() or [str(error.returncode)])[-1]}{hint}") from None
-    return float(done.stdout.split()[-1])
+        raise CommandError(f"{command[0]}: {error.strerror}") from None
+    if done.returncode:
+        raise CommandError((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
+    return done.stdout
 
 
 def main() -> None:
     """A line each, with its ratio to ours."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--llm-analysis", metavar="PYTHON")
-    parser.add_argument("--calculon", metavar="PYTHON")
-    options = parser.parse_args()
-    ways = {"strategist": (sys.executable, OURS)}
-    ways |= {"llm-analysis": (options.llm_analysis, LLM_ANALYSIS)} if options.llm_analysis else {}
-    ways |= {"Calculon": (options.calculon, CALCULON)} if options.calculon else {}
-    rates: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
-        for name, way in ways.items():
-            rates[name].append(rate(*way))
-    own = median(rates["strategist"])
-    for name, found in rates.items():
-        print(f"{name:14}{median(found):12,.0f} candidates/s   {own / median(found):8,.1f} x")
+    estimators = [OWN]
+    for other in OTHERS:
+        try:
+            other.install()
+            other.rate()
+            estimators.append(other)
+        except CommandError as error:
+            print(f"candidates priced a second by {other.name}: left out, {error}")
+    rates = [[estimator.rate() for estimator in estimators] for _ in range(ROUNDS)]
+    medians = [median(found) for found in zip(*rates, strict=True)]
+    for estimator, found in zip(estimators, medians, strict=True):
+        ratio = "" if estimator is OWN else f"; strategist {medians[0] / found:,.0f} times as many"
+        print(f"candidates priced a second by {estimator.name}: {found:,.0f}{ratio}")
 
 
 if __name__ == "__main__":

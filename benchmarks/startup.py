@@ -29,8 +29,10 @@ def main() -> None:
     """Both are measured in turns. The least of each counts, which a busy machine disturbs least."""
     pairs = [(seconds(PLAN), seconds(IMPORTS)) for _ in range(RUNS)]
     plan, imports = map(min, zip(*pairs, strict=True))
-    ratio = f"ratio {plan / imports:.2f} (least of {RUNS})"
-    print(f"strategist {' '.join(PLAN[1:])}: {plan:.3f} s; imports alone: {imports:.3f} s; {ratio}")
+    command = f"`strategist {' '.join(PLAN[1:])}`"
+    print(
+        f"{command}, whole process: {plan:.2f} s, {plan / imports:.1f} times its imports alone ({imports:.2f} s); least of {RUNS}"
+    )
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def layout_blocks(model: ModelShape, cluster: Cluster, workload: Workload, const
     sizes = {each: _micro_batches(each, constraints) for each in set(sequences.tolist())}
     micro_batch = np.array([size for each in sequences.tolist() for size in sizes[each]], dtype=np.int64)
     layout = np.repeat(np.arange(len(sequences)), [len(sizes[each]) for each in sequences.tolist()])
-    return np.vstack([degrees[:, layout], micro_batch, sequences[layout] // micro_batch])
+    return np.vstack([degrees.take(layout, axis=1), micro_batch, sequences[layout] // micro_batch])
 
 
 def _degrees(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> Array:

@@ -69,6 +69,11 @@ SITUATIONS = {
 }
 
 
+def test_taking_rows_of_a_block_column_does_not_copy_the_whole_column() -> None:
+    columns = space(EXPERTS, cluster(2, 4), SMALL, SpaceConstraints()).columns
+    assert all(column.flags.c_contiguous for column in columns.values())  # NumPy's take copies a column with strides first
+
+
 def test_eight_stages_a_rank_are_searched_where_few_micro_batches_leave_a_bubble() -> None:
     def micro_batches(stages: int, **fix: int) -> set[int]:
         constraints = SpaceConstraints(fix={"pp": 4, **fix})
