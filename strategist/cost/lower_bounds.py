@@ -14,11 +14,11 @@ from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import stage_activations
 from strategist.cost.calibration import Calibration
 from strategist.cost.candidate_arrays import Counts, Floats, View, view
-from strategist.cost.comm import groups_of
 from strategist.cost.memory import held_states
 from strategist.cost.memory_context import MemoryContext, local_parameters, memory_context, state_context
 from strategist.cost.model_states import Stage, stages
 from strategist.cost.price import CHUNK_ROWS, fitting_bytes, work_on
+from strategist.cost.process_groups import groups_of
 from strategist.cost.step import layer_step_seconds
 from strategist.cost.step_inputs import layer_inputs
 from strategist.expr.columns import Columns

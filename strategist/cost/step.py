@@ -11,12 +11,13 @@ from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration, Factors
 from strategist.cost.candidate_arrays import Counts, Floats, Mask, Number, Parts, View
-from strategist.cost.comm import Collectives, StageCollectives, groups_of
+from strategist.cost.comm import Collectives, StageCollectives
 from strategist.cost.compute import LayerSeconds, launch_seconds, layer_seconds
 from strategist.cost.layer_flops import Work
 from strategist.cost.layer_overlap import CONTENTION, EPSILON, exposed_layer_links, paired_share
 from strategist.cost.model_states import stacked, stages
 from strategist.cost.offload import OffloadSeconds, exposed_copy_seconds, offload_seconds
+from strategist.cost.process_groups import groups_of
 from strategist.cost.rates import Rates
 from strategist.cost.step_inputs import LayerInputs, StageInputs, StepInputs, layer_inputs, stage_inputs
 from strategist.frozen import frozen

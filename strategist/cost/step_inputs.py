@@ -15,12 +15,13 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, Number, View
-from strategist.cost.comm import Collectives, Groups, StageCollectives, collectives, groups_of, stage_collectives
+from strategist.cost.comm import Collectives, StageCollectives, collectives, stage_collectives
 from strategist.cost.compute import LayerCompute, layer_compute
 from strategist.cost.layer_flops import Work
 from strategist.cost.model_states import Stage, state_bytes
 from strategist.cost.offload import OffloadBytes, offload_bytes
 from strategist.cost.optimizer_update import piece_copies, update_bytes, update_matmuls
+from strategist.cost.process_groups import Groups, groups_of
 from strategist.cost.rates import Matmuls, Rates, dense_matmuls, expert_matmuls, head_matmuls, rates_of, with_stack_kernels
 from strategist.cost.weight_traffic import sharding_bytes, weight_bytes
 from strategist.frozen import frozen

@@ -13,9 +13,10 @@ from strategist.contract.rank_observation import Traffic
 from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View, view
-from strategist.cost.comm import Groups, collectives, gathers_keys, stage_collectives
+from strategist.cost.comm import collectives, gathers_keys, stage_collectives
 from strategist.cost.layer_flops import layer_work
 from strategist.cost.model_states import stages, state_bytes
+from strategist.cost.process_groups import Groups
 from strategist.cost.step import gather_seconds
 from strategist.expr.columns import Columns
 

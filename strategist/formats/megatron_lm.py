@@ -8,7 +8,6 @@ attention does (arXiv 2205.05198, section 5).
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
@@ -22,6 +21,12 @@ from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.megatron_model import shape
+from strategist.formats.megatron_recompute import (
+    approximated_recomputation,
+    recompute_settings,
+    recomputes_attention,
+    refused_recomputation,
+)
 from strategist.formats.megatron_stages import COUNTED, LAYERS_PER_STAGE, LIST, NAMED, STAGES, cut
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
@@ -61,7 +66,6 @@ SETTING_ENTRIES = {
     "ep_overlap": "overlap-moe-expert-parallel-comm",
 }
 
-OLD_RECOMPUTE = "checkpoint-activations"
 DEGREES = {name: SETTING_ENTRIES[name] for name in ("tp", "pp", "cp", "ep", "etp")}
 FSDP = ("use-megatron-fsdp", "use-custom-fsdp")
 STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -120,7 +124,7 @@ def read(entries: Entries) -> ParsedConfig:
         accumulation=None if "global_batch" in workload else 1,
         devices=processes * (nodes or 1) if processes else None,
         stage_layers=pipeline.layers, entry_names=_flag_names(source), model_entries=(*model_entries, missing),
-        stack={"recomputes_attention": True} if _recomputes_attention(entries) else {},
+        stack={"recomputes_attention": True} if recomputes_attention(entries) else {},
         findings=(*pipeline.findings, *_unsupported_findings(entries, source, layers), *_missing_flags(entries, source, missing)),
     )  # fmt: skip
 
@@ -185,46 +189,11 @@ def _layers(entries: Entries, settings: Mapping[str, KnobValue], layers: int) ->
     split, sequences = int(settings["tp"]) > 1, entries.enabled("sequence-parallel")
     found: dict[str, KnobValue] = {"sequence_parallel": split and sequences, "loss_parallel": split}
     stage = max(1, layers // (int(settings["pp"]) * int(settings["pp_virtual_stages"])))
-    found |= _recompute(entries, stage)
+    found |= recompute_settings(entries, stage)
     if int(settings["cp"]) > 1:
         kind = entries.choice({"p2p": "alltoall", "all_gather": "allgather", "a2a": "", "a2a+p2p": ""}, "cp-comm-type")
         found["cp_rotate"] = kind or "alltoall"
     return found
-
-
-def _granularity(entries: Entries) -> str | None:
-    """Megatron-LM's granularity of recomputation, by any of its three flags."""
-    kind = entries.choice({"full": "full", "selective": "selective"}, "recompute-granularity")
-    if entries.enabled(OLD_RECOMPUTE):
-        kind = "full"
-    if entries.enabled("recompute-activations"):
-        kind = "selective"
-    return kind
-
-
-def _recomputes_attention(entries: Entries) -> bool:
-    """Whether the core of attention is computed again, as selective recomputation does by default, with any kernel
-    (core/transformer/attention.py: ``_checkpointed_attention_forward``).
-    """
-    return _granularity(entries) == "selective" and set(_words(entries.get("recompute-modules"))) <= {"core_attn"}
-
-
-def _recompute(entries: Entries, stage: int) -> dict[str, KnobValue]:
-    """Recomputation: of all layers, of every second layer, or of parts of each. ``stage``: layers of a pipeline stage."""
-    kind = _granularity(entries)
-    method = entries.choice({"uniform": "uniform", "block": "block"}, "recompute-method")
-    number, modules = entries.integer("recompute-num-layers") or 1, entries.get("recompute-modules")
-    if kind == "full":
-        half = method == "block" and abs(2 * number - stage) < stage / 2
-        return {"recompute": "every_second_layer" if half else "none" if method == "block" and 2 * number < stage else "full"}
-    if kind == "selective" and set(_words(modules)) - {"core_attn"}:
-        return {"recompute": "selective", "saved_operations": "matmul+attention+collectives"}
-    return {"recompute": "none"}
-
-
-def _words(value: Any) -> list[str]:
-    """Words of a list, or of a text."""
-    return [str(item).strip("[]'\",") for item in (value if isinstance(value, list) else str(value or "").split())]
 
 
 def _workload(entries: Entries) -> dict[str, int | str]:
@@ -252,13 +221,7 @@ def _unsupported_findings(entries: Entries, source: Source, layers: int) -> Iter
 
 def _approximated(entries: Entries, layers: int) -> dict[str, str]:
     """Flags with values that settings express only approximately, with their effect."""
-    found = {}
-    if entries.get("recompute-method") == "uniform" and (entries.integer("recompute-num-layers") or 1) > 1:
-        found["recompute-num-layers"] = "inputs of groups of layers are kept, not of each"
-    if entries.get("recompute-method") == "block" and (entries.integer("recompute-num-layers") or 1) < layers:
-        found["recompute-num-layers"] = "the first layers of a stage are computed again, the others kept"
-    if set(_words(entries.get("recompute-modules"))) - {"core_attn", ""}:
-        found["recompute-modules"] = "these modules are computed again; priced as all but matmuls, attention and collectives"
+    found = approximated_recomputation(entries, layers)
     if entries.number("optimizer-offload-fraction") not in (None, 1.0):
         found["optimizer-offload-fraction"] = "a part of the optimizer stays on the devices"
     if entries.get("fp8-recipe") in ("mxfp8", "blockwise", "custom"):
@@ -283,11 +246,7 @@ def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[D
     if entries.enabled("deepspeed"):
         text = "deepspeed: Megatron-DeepSpeed shards by its ZeRO stage; the price is that of a plan without it"
         yield finding("FMT-002", text, "measure it if it matters", source, "deepspeed", about="deepspeed_config.zero_stage")
-    if entries.enabled(OLD_RECOMPUTE):
-        text = f"{OLD_RECOMPUTE} was removed; it is read as full recomputation"
-        do = "write --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
-        yield finding("FMT-001", text, do, source, OLD_RECOMPUTE)
-    yield from _refused_recomputation(entries, source)
+    yield from refused_recomputation(entries, source)
     if missing:
         text = f"the file does not state {missing}: that of GPT-2 is assumed"
         yield finding("FMT-003", text, f"write --{missing}, or give --model", source, about=missing)
@@ -302,15 +261,6 @@ def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[D
         text = "the tokens of all ranks are gathered for the experts; they are priced as exchanged by alltoall"
         about = "moe-token-dispatcher-type"
         yield finding("FMT-002", text, f"write --{about} alltoall", source, DEGREES["ep"], about=about)
-
-
-def _refused_recomputation(entries: Entries, source: Source) -> Iterator[Diagnostic]:
-    """Finding on full recomputation that Megatron-Core stops at (core/transformer/transformer_config.py: ``__post_init__``)."""
-    missing = [name for name in ("recompute-method", "recompute-num-layers") if not entries.get(name)]
-    if missing and _granularity(entries) == "full" and not entries.enabled(OLD_RECOMPUTE):
-        assumed = "the method is read as uniform, the number as 1"
-        text = f"recompute-granularity full without {' and '.join(missing)} is refused by Megatron-Core; {assumed}"
-        yield finding("FMT-002", text, f"write --{' and --'.join(missing)}", source, "recompute-granularity", about=missing[-1])
 
 
 NEEDS = (

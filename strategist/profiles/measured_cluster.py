@@ -142,8 +142,8 @@ def _link(record: MachineRecord) -> dict[str, Any] | None:
 def fit_link(samples: Sequence[CollectiveSample]) -> tuple[float, float]:
     """Latency per hop (s) and bandwidth (bytes/s) of a link, fitted to samples.
 
-    Least squares of the relative errors of ``hops x latency + volume / rate``, as in prices (``cost.comm``). Neither may be
-    negative: if noise makes one negative, it becomes 0 and the other is fitted alone.
+    Least squares of the relative errors of ``hops x latency + volume / rate``, as in prices (``cost.process_groups``). Neither may
+    be negative: if noise makes one negative, it becomes 0 and the other is fitted alone.
     """
     rows = [(hops / sample.seconds, volume / sample.seconds) for sample in samples for hops, volume in [_ring(sample)]]
     hh, hv, vv = (sum(product(*row) for row in rows) for product in _PRODUCTS)
