@@ -415,7 +415,7 @@ def test_an_error_names_the_rule_against_fixed_settings(deck: Deck, fix: dict[st
 def test_combinations_that_a_back_end_refuses_are_not_planned(deck: Deck) -> None:
     allowed = replace(BIG, allow=("float8",))
     free = best(allowed)
-    assert (free.candidate.knobs.offload, free.candidate.knobs.float8) == ("streamed", "rowwise")
+    assert (free.candidate.knobs.offload, free.candidate.knobs.float8) == ("streamed", "tensorwise")
     assert "native" not in free.backends
     asked = answer(replace(allowed, backend="native", fix={"tp": 1, "micro_batch": 1}), deck=deck, top=1)
     assert all("native" in plan.backends for plan in asked.plans)

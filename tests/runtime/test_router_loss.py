@@ -20,7 +20,7 @@ from .hugging_face import SIZES
 from .plans import plan
 
 pytestmark = pytest.mark.torch
-STEPS = 20
+STEPS, RATE = 20, 1e-3
 
 
 def folder_of(kind, path, **settings):
@@ -34,7 +34,7 @@ def folder_of(kind, path, **settings):
 def trainer_of(folder, **settings):
     """Our trainer for the model of a folder."""
     chosen = plan(model=read_config(Path(folder)), knobs=Knobs(micro_batch=8))
-    return make_trainer(chosen, TrialSettings(**settings), Meshes(), torch.device("cpu"))
+    return make_trainer(chosen, TrialSettings(learning_rate=RATE, **settings), Meshes(), torch.device("cpu"))
 
 
 def trained(trainer):
@@ -45,7 +45,7 @@ def trained(trainer):
 
 def transformers_losses(model, batches, coefficient):
     """Losses of a training loop over transformers' model with its own auxiliary loss."""
-    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-3), []
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=RATE), []
     for batch in batches:
         found = model(batch.tokens, output_router_logits=True)
         loss = F.cross_entropy(found.logits.flatten(0, 1), batch.targets.flatten())

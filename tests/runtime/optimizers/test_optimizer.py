@@ -23,7 +23,7 @@ from ..plans import WORKLOAD, plan
 
 pytestmark = pytest.mark.torch
 
-SIZE, BATCH = 256, 8
+SIZE, BATCH, RATE = 256, 8, 1e-3
 ELEMENTS = SIZE * SIZE
 HOST_IN_BACKWARD = {"offload": "optimizer", "optimizer_in_backward": True}
 
@@ -45,7 +45,7 @@ def made(name="adamw", kernel="foreach", accumulation=1, **knobs):
     model = Model()
     workload = replace(WORKLOAD, optimizer=name, global_batch=accumulation)
     chosen = plan(workload=workload, knobs=Knobs(**knobs), options=Options(optimizer_kernel=kernel))
-    optimizer = make_optimizer(model.named_parameters(), chosen, TrialSettings())
+    optimizer = make_optimizer(model.named_parameters(), chosen, TrialSettings(learning_rate=RATE))
     attach(optimizer, [model], chosen)
     return model, optimizer
 
@@ -94,7 +94,7 @@ def test_bf16_moments_are_updated_in_fp32(kernel):
     model, optimizer = trained("adamw_bf16", kernel=kernel)
     assert {moment.dtype for moment in optimizer.state[model.layers["0"].weight].values()} == {torch.float32, torch.bfloat16}
     reference = Model()
-    adamw = torch.optim.AdamW(reference.parameters(), lr=1e-3, betas=(0.9, 0.95))
+    adamw = torch.optim.AdamW(reference.parameters(), lr=RATE, betas=(0.9, 0.95))
     for step in range(3):
         backward(reference, step)
         adamw.step()

@@ -14,8 +14,7 @@ from strategist.contract.layout import Layout
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.options import Options
 from strategist.contract.workload import Workload
-from strategist.cost.calibration import NEUTRAL
-from strategist.cost.price import price
+from strategist.cost.traffic import step_traffic
 from strategist.expr.columns import row_of, table
 
 from ..context_rank import HEAD_SIZE, HEADS, KEY_HEADS, ROWS, TOKENS
@@ -105,8 +104,8 @@ def test_attention_messages_equal_a_hand_count(attention_messages):
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", ["sdpa allgather", "sdpa alltoall", "flex allgather"])
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", "torch.float32"), ("bf16", "torch.bfloat16")])
-def test_priced_time_equals_the_exchanged_bytes_over_bandwidth(attention_messages, kind, precision, dtype):
-    """On links without latency. A gather or scatter sends all of a message except the rank's own share; point-to-point messages are
+def test_priced_traffic_equals_the_exchanged_bytes(attention_messages, kind, precision, dtype):
+    """A gather or scatter sends all of a message except the rank's own share; point-to-point messages are
     sent completely.
     """
     ranks, found = attention_messages
@@ -115,8 +114,6 @@ def test_priced_time_equals_the_exchanged_bytes_over_bandwidth(attention_message
     model = replace(TINY, layers=1, heads=HEADS, kv_heads=KEY_HEADS, head_size=HEAD_SIZE)
     packed = 6 if kind.startswith("flex") else 0
     workload = Workload(seq_len=TOKENS, global_batch=ROWS, precision=precision, document_tokens=packed)
-    on, candidate = cluster(ranks, kind="cuda"), Candidate(layout=Layout(cp=ranks), knobs=Knobs(micro_batch=ROWS))
-    link = replace(on.intra, latency_seconds=1e-30)
-    columns = table([row_of(candidate, 1)])
-    priced = price(model, replace(on, intra=link, inter=link), workload, columns, NEUTRAL).time["cp_communication"][0]
-    assert priced * link.bytes_per_second == pytest.approx(counted, rel=1e-9)
+    columns = table([row_of(Candidate(layout=Layout(cp=ranks), knobs=Knobs(micro_batch=ROWS)), 1)])
+    traffic = step_traffic(model, cluster(ranks, kind="cuda"), workload, columns)
+    assert sum(part.message_bytes for part in traffic if part.axis == "cp") == pytest.approx(counted, rel=1e-9)
