@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from strategist.contract import codec
-from strategist.contract.measurement import TrialSettings
+from strategist.contract.measurement import LEARNING_RATE, TrialSettings
 from strategist.contract.plan import Plan
 
 HOWS = ("eager", "compiled", "recomputed", "torchtitan")
 WARM_UP, PAIRS = 3, 12
-LEARNING_RATE, CLIP = 1e-3, 1.0
+CLIP = 1.0
 
 
 class Recomputed(nn.Module):

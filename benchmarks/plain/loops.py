@@ -33,11 +33,12 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
+from strategist.contract.measurement import LEARNING_RATE
 from strategist.contract.model import ModelShape
 
 Step = Callable[[Tensor, Tensor], float]
 CPU = torch.device("cpu")
-LEARNING_RATE, CLIP = 1e-3, 1.0
+CLIP = 1.0
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
