@@ -20,7 +20,6 @@ from typing import Any
 
 from strategist import api
 from strategist.agent import resources
-from strategist.agent.cards import shipped_evidence
 from strategist.agent.catalog import INTERNAL, TOOLS
 from strategist.agent.pagination import MAX_BYTES
 from strategist.agent.problem import Problem, problem_of
@@ -32,9 +31,6 @@ from strategist.agent.workspace import Workspace, confine
 from strategist.contract import progress
 from strategist.errors import StrategistError
 
-IDLE_SECONDS = 1.0
-"""Idle time after which the template prepares what is slow and seldom needed."""
-
 PROGRESS_SECONDS = 1.0
 
 
@@ -44,17 +40,8 @@ def main(descriptor: int) -> None:
     forked: set[int] = set()
     signal.signal(signal.SIGCHLD, lambda number, frame: _reap(forked))
     api.load_cards()
-    requests.settimeout(IDLE_SECONDS)
-    while True:
-        gc.freeze()  # existing objects are never freed, so their pages stay shared with the workers
-        try:
-            _, connections, _, _ = socket.recv_fds(requests, 1, 1)
-        except TimeoutError:
-            shipped_evidence()
-            requests.settimeout(None)
-            continue
-        if not connections:
-            break
+    gc.freeze()  # existing objects are never freed, so their pages stay shared with the workers
+    while connections := socket.recv_fds(requests, 1, 1)[1]:
         with socket.socket(fileno=connections[0]) as connection, suppress(OSError):  # without room for a process the call fails
             if worker := os.fork():
                 forked.add(worker)

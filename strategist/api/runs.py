@@ -193,15 +193,21 @@ def scale(
     return result
 
 
-def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measurements: Sequence[str | Path] = ()) -> "CardEvidence":
-    """Evidence for cards from the trials of studies and files of measurements; from the shipped measurements if neither are given.
+def evidence(
+    ids: Sequence[str] = (), *, cards: Folders = (), studies: Sequence[str | Path] = (), measurements: Sequence[str | Path] = ()
+) -> "CardEvidence":
+    """Evidence for the cards with these ids, or for all, from the trials of studies and files of measurements; from the shipped
+    measurements if neither are given.
 
     Raises:
+        InputError: there is no card with such an id.
         FileError: a file or card cannot be read.
     """
     from strategist.tuner.card_evidence import collect_evidence, sources
 
-    return collect_evidence(load_cards(cards), sources(studies, measurements))
+    deck = load_cards(cards)
+    named = replace(deck, cards=tuple(deck.card(id) for id in dict.fromkeys(ids))) if ids else deck
+    return collect_evidence(named, sources(studies, measurements))
 
 
 def doctor(folder: str | Path = ".") -> "tuple[Diagnostic, ...]":

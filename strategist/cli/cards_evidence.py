@@ -31,11 +31,10 @@ def show_evidence(options: argparse.Namespace) -> int:
     """Prints the evidence of the named cards, or of all."""
     deck = api.in_language(api.load_cards(options.cards), options.lang)
     cards = [deck.card(name) for name in dict.fromkeys(options.id)] or list(deck.cards)
-    result = api.evidence(cards=options.cards, studies=options.study, measurements=options.measurements)
+    result = api.evidence(options.id, cards=options.cards, studies=options.study, measurements=options.measurements)
     for finding in result.findings:
         render.print_note(str(finding))
-    card_ids = {card.id for card in cards}
-    evidence = [item for item in result.evidence if item.card in card_ids and (options.all or item.known)]
+    evidence = [item for item in result.evidence if options.all or item.known]
     if options.json:
         render.show_json(TrialEvidence(trials=dict(result.trials), evidence=tuple(evidence)))
         return 0

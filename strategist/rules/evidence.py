@@ -103,16 +103,12 @@ def _pairs(card: Card, policy: Policy, trials: Sequence[Trial]) -> Iterator[Pair
 def _demanded_pairs(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) -> Iterator[Pair]:
     """Pairs in which one trial has what the policy requests and the other does not."""
     free = _difference_filter({setting.path for setting in effect.settings})
-    for left, right in combinations(trials, 2):
-        followed, ignored = (left, right) if selects_row(effect, left.known) else (right, left)
-        if not selects_row(effect, followed.known) or selects_row(effect, ignored.known):
-            continue
-        if (
-            condition_holds(policy, followed.known)
-            and preconditions_hold(card, followed.known)
-            and _are_comparable(followed, ignored, free)
-        ):
-            yield from _compared_pair(followed, ignored)
+    selected = [selects_row(effect, trial.known) for trial in trials]
+    eligible = [condition_holds(policy, trial.known) and preconditions_hold(card, trial.known) for trial in trials]
+    for left, right in combinations(range(len(trials)), 2):
+        followed, ignored = (left, right) if selected[left] else (right, left)
+        if selected[left] != selected[right] and eligible[followed] and _are_comparable(trials[followed], trials[ignored], free):
+            yield from _compared_pair(trials[followed], trials[ignored])
 
 
 def _forbidden_pairs(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) -> Iterator[Pair]:
