@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -111,13 +110,13 @@ class Fitted:
     noise: float
 
 
-def fit(records: Sequence[Record], prior: Calibration = NEUTRAL) -> Calibration:
+def fit(records: Sequence[Record], prior: Calibration = NEUTRAL, start: Calibration | None = None) -> Calibration:
     """The calibration of a study's trials: of real ones, and of shadow trials what they measured (memory and computation, so that
-    the factors of communication stay). Without records the prior is returned.
+    the factors of communication stay). Without records the prior is returned. The search begins at ``start``, if given.
     """
     observed = [_observation(record) for record in records if record.measurement.kind in (Kind.REAL, Kind.SHADOW)]
     usable = [item for item in observed if item.out_of_memory or item.step_seconds]
-    return fitted(usable, prior, TRIAL_FACTORS).calibration.within(usable[0].cluster) if usable else prior
+    return fitted(usable, prior, TRIAL_FACTORS, start=start).calibration.within(usable[0].cluster) if usable else prior
 
 
 def _observation(record: Record) -> Observation:
@@ -215,9 +214,11 @@ def _predict(groups: Sequence[Table], count: int) -> Predict:
 
 
 def _by_links(calibrations: Sequence[Calibration]) -> Iterator[tuple[list[int], list[Calibration]]]:
-    """Consecutive calibrations with equal link factors, with their indices."""
-    for _, group in groupby(range(len(calibrations)), key=lambda index: calibrations[index].link_factors):
-        indices = list(group)
+    """Calibrations with equal link factors, with their indices."""
+    groups: dict[tuple[float, float, float], list[int]] = {}
+    for index, calibration in enumerate(calibrations):
+        groups.setdefault(calibration.link_factors, []).append(index)
+    for indices in groups.values():
         yield indices, [calibrations[index] for index in indices]
 
 

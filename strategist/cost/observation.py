@@ -14,7 +14,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import View, view
 from strategist.cost.layer_flops import Work, work_of
-from strategist.cost.model_states import distinct_stages
+from strategist.cost.model_states import Stage, distinct_stages
 from strategist.cost.price import Priced, price
 from strategist.cost.step import Step, step
 from strategist.cost.step_inputs import StepInputs, concatenate, step_inputs, take
@@ -66,11 +66,14 @@ class Table:
     def work(self) -> Work:
         return work_of(self.common.model, self.common.workload, self.common.stack, self.view)
 
+    @cached_property
+    def ends(self) -> Sequence[Stage]:
+        return distinct_stages(self.common.model, self.view, self.common.stack.memory_traits)
+
     def inputs(self, calibration: Calibration) -> StepInputs:
         """Step inputs, with links by the calibration."""
-        common, ends = self.common, distinct_stages(self.common.model, self.view, self.common.stack.memory_traits)
-        cluster = calibration.calibrated_cluster(common.cluster)
-        return step_inputs(common.model, cluster, common.workload, common.stack, self.view, self.work, ends)
+        common, cluster = self.common, calibration.calibrated_cluster(self.common.cluster)
+        return step_inputs(common.model, cluster, common.workload, common.stack, self.view, self.work, self.ends)
 
     def step(self, calibration: Calibration) -> Step:
         """Step times only, without memory."""

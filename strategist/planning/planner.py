@@ -36,7 +36,7 @@ from strategist.planning.ranking import PlanningContext, backend_stack, blocking
 from strategist.planning.verdict import verdict
 from strategist.profiles.heterogeneous_clusters import node_differences
 from strategist.profiles.situation import Situation, situation as resolve_situation
-from strategist.profiles.stacks import stack_of_plan
+from strategist.profiles.stacks import find_stack, stack_of_plan
 from strategist.programs.backends import backends, load_backend
 from strategist.rules.backend import ANY_BACKEND
 from strategist.rules.policy_evaluation import reasons
@@ -137,18 +137,32 @@ def by_backend(
 
 
 def ranked(
-    situation: Situation,
-    *,
-    deck: Deck,
-    calibration: Calibration | None = None,
-    limit: int | None = None,
-    objectives: Sequence[str] = (),
+    situation: Situation, *, deck: Deck, calibration: Calibration | None = None, limit: int | None = None
 ) -> tuple[Plan, ...]:
-    """Every candidate that is allowed and fits, as plans, best first; with several ``objectives``, at most ``limit`` plans along
-    their Pareto front.
-    """
-    first = None if limit is None or len(objectives) > 1 else max(limit, SEARCHED_PLACES)
+    """Every candidate that is allowed and fits, as plans, best first."""
     context = PlanningContext(deck=deck, calibration=calibration)
+    outlines = _outlines(situation, context, limit)
+    return tuple(_completed(situation, plan, context, find_stack(plan.stack)) for plan in outlines)
+
+
+def ranked_outlines(
+    situation: Situation, *, deck: Deck, calibration: Calibration | None = None, limit: int | None = None, objectives: Sequence[str] = ()
+) -> tuple[Plan, ...]:
+    """Like :func:`ranked`, but without what a search does not read, which takes most of the time: reasons, back ends, the lower bound
+    and the id, which :func:`completed` adds. With several ``objectives``, at most ``limit`` plans along their Pareto front.
+    """
+    return tuple(_outlines(situation, PlanningContext(deck=deck, calibration=calibration), limit, objectives))
+
+
+def completed(situation: Situation, outline: Plan, *, deck: Deck, calibration: Calibration | None = None) -> Plan:
+    """The plan of an outline, which has this calibration."""
+    return _completed(situation, outline, PlanningContext(deck=deck, calibration=calibration), find_stack(outline.stack))
+
+
+def _outlines(
+    situation: Situation, context: PlanningContext, limit: int | None, objectives: Sequence[str] = ()
+) -> Iterator[Plan]:
+    first = None if limit is None or len(objectives) > 1 else max(limit, SEARCHED_PLACES)
     ranking = ranking_of(situation, context, Places(all_timed=first is None, first=first))
     rows = ranking.order[:limit]
     if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
@@ -156,7 +170,7 @@ def ranked(
 
         values = np.stack([objective_cost(ranking.priced, name)[ranking.order] for name in objectives], axis=1)
         rows = ranking.order[spread_over_front(values, limit)]
-    return tuple(_plan(situation, ranking, int(row), context) for row in rows)
+    return (_outline_of(situation, ranking, int(row), context) for row in rows)
 
 
 def enumerated(situation: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
@@ -175,7 +189,8 @@ def resolve_candidate(
     stack = stack or backend_stack(situation, chosen)
     estimate = _estimate(situation, chosen, calibration, stack)
     context = PlanningContext(deck=deck, calibration=calibration)
-    return _resolved_plan(situation, chosen, estimate, chosen.options.pp_split, context, stack)
+    outline = _resolved_outline(situation, chosen, estimate, chosen.options.pp_split, context, stack)
+    return _completed(situation, outline, context, stack)
 
 
 def price_candidate(
@@ -188,8 +203,18 @@ def price_candidate(
         InputError: it breaks a law of layout or knobs.
     """
     stack = stack or backend_stack(situation, chosen)
-    estimate = _estimate(situation, chosen, calibration, stack)
-    return _complete_plan(situation, chosen, estimate, PlanningContext(deck=deck, calibration=calibration), stack)
+    context = PlanningContext(deck=deck, calibration=calibration)
+    outline = _outline(situation, chosen, _estimate(situation, chosen, calibration, stack), context, stack)
+    return _completed(situation, outline, context, stack)
+
+
+def estimate_of(situation: Situation, chosen: Candidate, *, calibration: Calibration | None = None) -> Estimate:
+    """The price of one candidate on the requested back end, without the rest of a plan.
+
+    Raises:
+        InputError: it breaks a law of layout or knobs.
+    """
+    return _estimate(situation, chosen, calibration, backend_stack(situation, chosen))
 
 
 def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simulated:
@@ -255,12 +280,17 @@ def best_of(situation: Situation, ranking: Ranking, context: PlanningContext) ->
 
 
 def _plan(situation: Situation, ranking: Ranking, row: int, context: PlanningContext) -> Plan:
+    outline = _outline_of(situation, ranking, row, context)
+    return _completed(situation, outline, context, find_stack(outline.stack))
+
+
+def _outline_of(situation: Situation, ranking: Ranking, row: int, context: PlanningContext) -> Plan:
     split = "weighted" if row in ranking.weighted else "even"
     chosen, estimate = candidate(ranking.columns, row), ranking.priced.estimate(row)
-    return _resolved_plan(situation, chosen, estimate, split, context, backend_stack(situation, chosen))
+    return _resolved_outline(situation, chosen, estimate, split, context, backend_stack(situation, chosen))
 
 
-def _resolved_plan(
+def _resolved_outline(
     situation: Situation, chosen: Candidate, estimate: Estimate, split: str, context: PlanningContext, stack: Stack | None
 ) -> Plan:
     """The candidate with its options resolved. Two options change its price, which is then computed again: the pipeline's
@@ -273,31 +303,40 @@ def _resolved_plan(
     differs = _used_stack(chosen, situation.request.workload, stack) is not (stack or NATIVE)
     if differs or (chosen.layout.pp > 1 and chosen.options.pp_split != split):
         estimate = _estimate(situation, chosen, context.calibration, stack)
-    return _complete_plan(situation, chosen, estimate, context, stack)
+    return _outline(situation, chosen, estimate, context, stack)
 
 
-def _complete_plan(
+def _outline(
     situation: Situation, chosen: Candidate, estimate: Estimate, context: PlanningContext, stack: Stack | None
 ) -> Plan:
-    model, cluster, workload = situation.model, situation.cluster, situation.request.workload
-    deck, calibration = context.deck, factors(context.calibration, cluster, stack)
-    facts = {**situation_facts(model, cluster, workload), **estimate_facts(estimate)}
+    calibration = factors(context.calibration, situation.cluster, stack)
+    return Plan(
+        model=situation.model,
+        cluster=situation.cluster,
+        workload=situation.request.workload,
+        candidate=chosen,
+        estimate=estimate,
+        reasons=(),
+        digests=Digests(deck=context.deck.digest, profiles=situation.digest, calibration=calibration.digest),
+        stack=stack.name if stack else "",
+        request=situation.request,
+    )
+
+
+def _completed(situation: Situation, outline: Plan, context: PlanningContext, stack: Stack | None) -> Plan:
+    """The plan of an outline that this ``stack`` prices."""
+    model, cluster, workload, chosen = outline.model, outline.cluster, outline.workload, outline.candidate
+    facts = {**situation_facts(model, cluster, workload), **estimate_facts(outline.estimate)}
     known = (
         *backends(),
         *({situation.request.backend} - {ANY_BACKEND, *backends()}),
     )  # a program is checked only if it was requested
     supporting = [backend.name for name in known if (backend := load_backend(name)).runs(chosen, model, workload, facts)]
-    return Plan(
-        model=model,
-        cluster=cluster,
-        workload=workload,
-        candidate=chosen,
-        estimate=estimate.with_bound(lower_bound(model, cluster, workload, chosen, stack or NATIVE)),
-        reasons=reasons(deck, facts, row_of(chosen, chosen.accumulation(workload))),
-        digests=Digests(deck=deck.digest, profiles=situation.digest, calibration=calibration.digest),
+    return replace(
+        outline,
+        estimate=outline.estimate.with_bound(lower_bound(model, cluster, workload, chosen, stack or NATIVE)),
+        reasons=reasons(context.deck, facts, row_of(chosen, outline.accumulation)),
         backends=tuple(supporting),
-        stack=stack.name if stack else "",
-        request=situation.request,
     ).identified()
 
 

@@ -58,7 +58,7 @@ def next_trial(state: StudyState, limits: Limits, latest: TrialRow | None) -> Pr
         return "every candidate that fits was tried"
     plan, proposed_by = found
     gain = proposal.expected_gain if proposal is not None and state.best is not None else None
-    return Proposed(plan=plan, proposed_by=proposed_by, key=plan.candidate.key, expected_gain=gain)
+    return Proposed(plan=state.completed(plan), proposed_by=proposed_by, key=plan.candidate.key, expected_gain=gain)
 
 
 def repeated_trial(state: StudyState, times: int) -> Proposed | None:
@@ -90,7 +90,8 @@ def _crash_bisection(state: StudyState) -> Proposed | None:
     runs = sum(row.key.startswith(name) for row in state.rows)
     if runs >= MIN_CRASHES:  # repeats of this crash were lost
         return None
-    return Proposed(plan=plan, proposed_by=f"{CRASH}{crashed}", key=name if not runs else f"{name} again {runs}")
+    key = name if not runs else f"{name} again {runs}"
+    return Proposed(plan=state.completed(plan), proposed_by=f"{CRASH}{crashed}", key=key)
 
 
 def _search_proposal(state: StudyState, limits: Limits) -> Proposal | None:

@@ -12,7 +12,7 @@ from strategist.contract.study import TrialResult, TrialState
 from strategist.cost.calibration import Calibration
 from strategist.frozen import frozen
 from strategist.ledger.rows import TrialRow
-from strategist.planning.planner import price_candidate, ranked
+from strategist.planning.planner import completed, price_candidate, ranked_outlines
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 from strategist.search.study import Tried
@@ -26,7 +26,8 @@ MAX_CANDIDATES = 5000
 
 
 class Rankings:
-    """Cached ranking of the space by the latest calibration: ranking takes seconds, and most calibrations never need one.
+    """Cached ranking of the space, as outlines, by the latest calibration: ranking takes seconds, and most calibrations never need
+    one.
 
     first: the best candidate by the initial calibration; None if nothing fits.
     """
@@ -34,13 +35,13 @@ class Rankings:
     def __init__(self, situation: Situation, deck: Deck, calibration: Calibration) -> None:
         self._situation, self._deck = situation, deck
         self._ranked_by: tuple[Calibration, tuple[str, ...]] = calibration, (situation.request.objective,)
-        self.latest = ranked(situation, deck=deck, calibration=calibration, limit=MAX_CANDIDATES)
+        self.latest = ranked_outlines(situation, deck=deck, calibration=calibration, limit=MAX_CANDIDATES)
         self.first = self.latest[0] if self.latest else None
 
     def ranked_by(self, calibration: Calibration, objectives: tuple[str, ...]) -> tuple[Plan, ...]:
-        """The candidates ranked by this calibration for these objectives, best predicted first."""
+        """Outlines of the candidates, ranked by this calibration for these objectives, best predicted first."""
         if (calibration, objectives) != self._ranked_by:
-            self.latest = ranked(
+            self.latest = ranked_outlines(
                 self._situation, deck=self._deck, calibration=calibration, limit=MAX_CANDIDATES, objectives=objectives
             )
             self._ranked_by = calibration, objectives
@@ -75,7 +76,7 @@ class StudyState:
 
     @cached_property
     def candidates(self) -> tuple[Plan, ...]:
-        """The space as ranked by the current calibration, without settings that crash."""
+        """Outlines of the space as ranked by the current calibration, without settings that crash."""
         ranked = self.rankings.ranked_by(self.calibration, self.goals.objectives)
         return tuple(plan for plan in ranked if not excluded(plan, self.crash_causes)) if self.crash_causes else ranked
 
@@ -112,6 +113,10 @@ class StudyState:
     def priced(self, plan: Plan) -> Plan:
         """The plan priced by the current calibration."""
         return price_candidate(self.situation, plan.candidate, deck=self.deck, calibration=self.calibration)
+
+    def completed(self, plan: Plan) -> Plan:
+        """The plan of a candidate; a plan of a trial stays as it is."""
+        return plan if plan.id else completed(self.situation, plan, deck=self.deck, calibration=self.calibration)
 
     def plan_of(self, row: TrialRow) -> Plan:
         """The plan of a trial."""
