@@ -21,26 +21,28 @@ def resolve(deck: Deck, facts: Facts, path: str, values: Sequence[KnobValue]) ->
         return values[0]
     named_values = () if VOCABULARY[path].choices else _named_values(policy_refs, facts, path)
     candidates: list[KnobValue] = [*dict.fromkeys((*values, *named_values))]
-    allowed = [value for value in candidates if all(_law_allows(ref, facts, path, value) for ref in policy_refs)]
+    if len(candidates) == 1:
+        return candidates[0]
+    rows = {value: {**facts, path: value} for value in candidates}
+    allowed = [value for value in candidates if all(_law_allows(ref, rows[value]) for ref in policy_refs)]
     remaining = allowed or candidates[:1]
     for ref in policy_refs:
         if ref.effect.kind is EffectKind.SET:
-            remaining = [value for value in remaining if _fulfills(ref, facts, path, value) is not False] or remaining
+            remaining = [value for value in remaining if _fulfills(ref, rows[value]) is not False] or remaining
     preferences = [ref for ref in policy_refs if ref.effect.kind is EffectKind.PREFER]
-    return max(remaining, key=lambda value: sum(_fulfills(ref, facts, path, value) is True for ref in preferences))
+    return max(remaining, key=lambda value: sum(_fulfills(ref, rows[value]) is True for ref in preferences))
 
 
-def _law_allows(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool:
-    """Whether a law allows the value; policies that are not laws allow all."""
+def _law_allows(ref: PolicyRef, row: Facts) -> bool:
+    """Whether a law allows a candidate's value; policies that are not laws allow all."""
     if ref.effect.kind not in LAWS:
         return True
-    fulfilled = _fulfills(ref, facts, path, value)
+    fulfilled = _fulfills(ref, row)
     return fulfilled is None or fulfilled is (ref.effect.kind is not EffectKind.FORBID)
 
 
-def _fulfills(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool | None:
-    """Whether the candidate with this value has the effect's settings; None where the policy does not apply."""
-    row = {**facts, path: value}
+def _fulfills(ref: PolicyRef, row: Facts) -> bool | None:
+    """Whether the candidate has the effect's settings; None where the policy does not apply."""
     if not (preconditions_hold(ref.card, row) and condition_holds(ref.policy, row)):
         return None
     return selects_row(ref.effect, row)
