@@ -146,9 +146,14 @@ def ranked(
 
 
 def ranked_outlines(
-    situation: Situation, *, deck: Deck, calibration: Calibration | None = None, limit: int | None = None, objectives: Sequence[str] = ()
+    situation: Situation,
+    *,
+    deck: Deck,
+    calibration: Calibration | None = None,
+    limit: int | None = None,
+    objectives: Sequence[str] = (),
 ) -> tuple[Plan, ...]:
-    """Like :func:`ranked`, but without what a search does not read, which takes most of the time: reasons, back ends, the lower bound
+    """Like :func:`ranked`, without what a search does not read, which takes most of the time: reasons, back ends, the lower bound
     and the id, which :func:`completed` adds. With several ``objectives``, at most ``limit`` plans along their Pareto front.
     """
     return tuple(_outlines(situation, PlanningContext(deck=deck, calibration=calibration), limit, objectives))
@@ -159,9 +164,7 @@ def completed(situation: Situation, outline: Plan, *, deck: Deck, calibration: C
     return _completed(situation, outline, PlanningContext(deck=deck, calibration=calibration), find_stack(outline.stack))
 
 
-def _outlines(
-    situation: Situation, context: PlanningContext, limit: int | None, objectives: Sequence[str] = ()
-) -> Iterator[Plan]:
+def _outlines(situation: Situation, context: PlanningContext, limit: int | None, objectives: Sequence[str] = ()) -> Iterator[Plan]:
     first = None if limit is None or len(objectives) > 1 else max(limit, SEARCHED_PLACES)
     ranking = ranking_of(situation, context, Places(all_timed=first is None, first=first))
     rows = ranking.order[:limit]
@@ -208,13 +211,15 @@ def price_candidate(
     return _completed(situation, outline, context, stack)
 
 
-def estimate_of(situation: Situation, chosen: Candidate, *, calibration: Calibration | None = None) -> Estimate:
-    """The price of one candidate on the requested back end, without the rest of a plan.
+def estimate_of(
+    situation: Situation, chosen: Candidate, *, calibration: Calibration | None = None, stack: Stack | None = None
+) -> Estimate:
+    """The price of one candidate, without the rest of a plan; for the requested back end, or for a ``stack``.
 
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
-    return _estimate(situation, chosen, calibration, backend_stack(situation, chosen))
+    return _estimate(situation, chosen, calibration, stack or backend_stack(situation, chosen))
 
 
 def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simulated:
@@ -306,9 +311,7 @@ def _resolved_outline(
     return _outline(situation, chosen, estimate, context, stack)
 
 
-def _outline(
-    situation: Situation, chosen: Candidate, estimate: Estimate, context: PlanningContext, stack: Stack | None
-) -> Plan:
+def _outline(situation: Situation, chosen: Candidate, estimate: Estimate, context: PlanningContext, stack: Stack | None) -> Plan:
     calibration = factors(context.calibration, situation.cluster, stack)
     return Plan(
         model=situation.model,

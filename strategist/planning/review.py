@@ -31,7 +31,7 @@ from strategist.formats.memory_effects import LAUNCH_FILE, UNRESOLVED, Bounds, b
 from strategist.formats.source import Source
 from strategist.planning.assumed_values import PLAUSIBLE_VALUES, AssumedRun, assumption_doubts
 from strategist.planning.explain import PlanExplainer, explain, reasons_about
-from strategist.planning.planner import price_candidate, ranked, resolve_candidate
+from strategist.planning.planner import estimate_of, price_candidate, ranked, resolve_candidate
 from strategist.profiles.situation import Situation
 from strategist.profiles.stacks import find_stack
 from strategist.report.command import plan_command
@@ -74,7 +74,7 @@ def imported(
     spread = factors(calibration, plan.cluster, stack).memory_spread
     run = AssumedRun(
         candidate=described.candidate, workload=situation.request.workload, names=described.assumed,
-        price=partial(_estimate, situation, deck=deck, calibration=calibration, stack=stack),
+        price=partial(_estimate, situation, calibration=calibration, stack=stack),
         verdict=partial(fit_of, host=plan.cluster.host_memory_bytes, confidence=confidence),
     )  # fmt: skip
     assumptions = tuple(assumption_doubts(run, plan.estimate))
@@ -86,19 +86,13 @@ def imported(
 
 
 def _estimate(
-    situation: Situation,
-    candidate: Candidate,
-    workload: Workload,
-    *,
-    deck: Deck,
-    calibration: Calibration | None,
-    stack: Stack | None,
+    situation: Situation, candidate: Candidate, workload: Workload, *, calibration: Calibration | None, stack: Stack | None
 ) -> Estimate | None:
     """The estimate of a candidate with another workload; None if they break a law."""
     if candidate.violations(situation.model, workload, situation.cluster.devices):
         return None
     other = replace(situation, request=replace(situation.request, workload=workload))
-    return price_candidate(other, candidate, deck=deck, calibration=calibration, stack=stack).estimate
+    return estimate_of(other, candidate, calibration=calibration, stack=stack)
 
 
 def _without_launcher_finding(findings: Sequence[Diagnostic]) -> list[Diagnostic]:

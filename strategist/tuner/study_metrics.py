@@ -7,7 +7,7 @@ from strategist.contract.measurement import RAN, Kind
 from strategist.contract.study import TrialResult
 from strategist.cost.calibration import Calibration
 from strategist.frozen import frozen
-from strategist.planning.planner import price_candidate
+from strategist.planning.planner import estimate_of
 from strategist.tuner.event import TuneEvent
 from strategist.tuner.limits import device_hours
 from strategist.tuner.study_state import StudyState
@@ -113,10 +113,10 @@ def _step_errors(state: StudyState, prior: Calibration, earlier_errors: Sequence
         if measured is None or measured.outcome not in RAN or not measured.step_seconds:
             continue
         if (error := by_number.get(number)) is None:
-            plan = price_candidate(state.situation, result.plan.candidate, deck=state.deck, calibration=prior)
+            unlearned = estimate_of(state.situation, result.plan.candidate, calibration=prior)
             error = StepError(
                 number=number,
-                unlearned=abs(plan.estimate.step_seconds / measured.step_seconds - 1),
+                unlearned=abs(unlearned.step_seconds / measured.step_seconds - 1),
                 proposed=abs(result.plan.estimate.step_seconds / measured.step_seconds - 1),
             )
         errors.append(error)

@@ -1,7 +1,7 @@
 """Study state: immutable snapshot of a study at one moment; the only input to proposals."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 
 from strategist.cards.deck import Deck
@@ -12,7 +12,7 @@ from strategist.contract.study import TrialResult, TrialState
 from strategist.cost.calibration import Calibration
 from strategist.frozen import frozen
 from strategist.ledger.rows import TrialRow
-from strategist.planning.planner import completed, price_candidate, ranked_outlines
+from strategist.planning.planner import completed, estimate_of, ranked_outlines
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 from strategist.search.study import Tried
@@ -111,8 +111,8 @@ class StudyState:
         return [warm_start.tried(self.calibration) for warm_start in self.warm_starts]
 
     def priced(self, plan: Plan) -> Plan:
-        """The plan priced by the current calibration."""
-        return price_candidate(self.situation, plan.candidate, deck=self.deck, calibration=self.calibration)
+        """The plan with the estimate of the current calibration."""
+        return replace(plan, estimate=estimate_of(self.situation, plan.candidate, calibration=self.calibration))
 
     def completed(self, plan: Plan) -> Plan:
         """The plan of a candidate; a plan of a trial stays as it is."""

@@ -109,7 +109,7 @@ def tune(
     with Ledger.open(folder, create=True, server=server) as ledger:
         set_request(ledger, folder, study_situation, runner.kind, runner.program)
         agreed = set_goals(ledger, folder, request, goals)
-        warm_starts = tuple(PricedWarmStart(item, study_situation, deck) for item in add_warm_starts(ledger, warm))
+        warm_starts = tuple(PricedWarmStart(item, study_situation) for item in add_warm_starts(ledger, warm))
         loop = _Loop(
             folder=folder, ledger=ledger, limits=limits, runner=runner, on_event=on_event or _ignore_event, prior=prior,
             state=StudyState(situation=study_situation, deck=deck, goals=agreed, rankings=rankings, calibration=prior,

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from strategist.cards.deck import Deck
 from strategist.contract import codec
 from strategist.contract.measurement import Kind
 from strategist.contract.request import Request
@@ -17,7 +16,7 @@ from strategist.errors import FileError, InputError
 from strategist.frozen import frozen
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import TrialRow
-from strategist.planning.planner import price_candidate
+from strategist.planning.planner import estimate_of
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation, situation_of_plan
 from strategist.search.study import UNINFORMATIVE_OUTCOMES, Tried
@@ -115,14 +114,14 @@ class PricedWarmStart:
     have a calibration fitted to themselves.
     """
 
-    def __init__(self, warm_start: WarmStart, situation: Situation, deck: Deck) -> None:
+    def __init__(self, warm_start: WarmStart, situation: Situation) -> None:
         first_plan = warm_start.records[0].plan
         request = Request(model=first_plan.model.name, gpus=first_plan.cluster.name, workload=first_plan.workload, backend="native")
         self._situation = situation_of_plan(first_plan, request)
         same_device = first_plan.cluster.device.name == situation.cluster.device.name
         same_stack = same_device and warm_start.request.backend == situation.request.backend
         self._fitted = None if same_stack else fit(warm_start.records, factors(None, first_plan.cluster))
-        self._records, self._deck = warm_start.records, deck
+        self._records = warm_start.records
         self._priced_by: Calibration | None = None
         self._tried: tuple[Tried, ...] = ()
 
@@ -141,5 +140,5 @@ class PricedWarmStart:
         return self._tried
 
     def _priced(self, record: Record, calibration: Calibration) -> Tried:
-        plan = price_candidate(self._situation, record.plan.candidate, deck=self._deck, calibration=calibration)
-        return Tried(plan=plan, measurement=record.measurement)
+        estimate = estimate_of(self._situation, record.plan.candidate, calibration=calibration)
+        return Tried(plan=replace(record.plan, estimate=estimate), measurement=record.measurement)
