@@ -80,7 +80,7 @@ async def check_concurrent_calls(client: Client, cards: tuple[str, ...]) -> None
     assert found == {card: card for card in cards}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
 def test_a_signal_ends_an_http_server_in_one_line(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path) as (process, address):
         httpx2.post(address, json={}, timeout=None)  # it handles signals from its first answer on
