@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp._fully_shard._fsdp_common import _from_local_no_grad
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
+from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from strategist_runtime.compat.device import with_values
@@ -51,9 +51,11 @@ def wait_for_local(value: Tensor) -> Tensor:
     return shard.wait() if isinstance(shard, AsyncCollectiveTensor) else shard
 
 
-def placements_of(value: Tensor) -> tuple[Placement, ...]:
-    """How a tensor is sharded over the dimensions of its mesh; () without a mesh."""
-    return value.placements if isinstance(value, DTensor) else ()
+def placed_like(value: Tensor, other: Tensor) -> Tensor:
+    """A tensor with the placements of another one on the same mesh."""
+    if isinstance(value, DTensor) and isinstance(other, DTensor) and value.placements != other.placements:
+        return value.redistribute(placements=other.placements)
+    return value
 
 
 def local_part(parameter: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:

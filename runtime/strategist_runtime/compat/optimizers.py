@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strategist_runtime.compat.dtensor import placements_of, wait_for_local
+from strategist_runtime.compat.dtensor import placed_like, wait_for_local
 
 
 class _OnShards(torch.optim.Optimizer):
@@ -18,7 +18,7 @@ class _OnShards(torch.optim.Optimizer):
     def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> bool:
         special: bool = super()._init_group(group, *lists)  # type: ignore[misc]
         parameters, gradients, *_ = lists
-        assert list(map(placements_of, gradients)) == list(map(placements_of, parameters))
+        gradients[:] = map(placed_like, gradients, parameters)
         for tensors in lists:
             tensors[:] = map(wait_for_local, tensors)
         return special

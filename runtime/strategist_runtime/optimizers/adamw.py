@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from strategist_runtime.compat import kernels
-from strategist_runtime.compat.dtensor import local
+from strategist_runtime.compat.dtensor import local, placed_like
 
 BETAS = (0.9, 0.95)
 """DeepSeek-V3's betas (section 4.2). With torch's 0.999 a new square changes the mean by less than the precision of bf16, so it
@@ -43,7 +43,7 @@ class AdamWBf16(torch.optim.AdamW):
         ]
         adamw(
             [local(parameter) for parameter in parameters],
-            [local(parameter.grad) for parameter in parameters if parameter.grad is not None],
+            [local(placed_like(parameter.grad, parameter)) for parameter in parameters if parameter.grad is not None],
             moments[0],
             moments[1],
             [],

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from strategist_runtime.optimizers.optimizer import OptimizerConfig, _optimizer
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.utils._python_dispatch import TorchDispatchMode
 
 pytestmark = pytest.mark.torch
@@ -55,3 +55,15 @@ def test_shards_are_updated_like_plain_tensors_without_operations_on_dtensors(na
             state = other.state[twin][key]
             assert isinstance(state, DTensor) == (key != "step")
             assert torch.equal(value, state.to_local() if isinstance(state, DTensor) else state)
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw_bf16", "sgd"])
+def test_a_gradient_placed_unlike_its_parameter_is_redistributed(name, mesh):
+    whole, gradient = torch.randn(4, 3), torch.randn(4, 3)
+    plain = nn.Parameter(whole[:2].clone())
+    sharded = nn.Parameter(DTensor.from_local(whole[:2].clone(), mesh, [Shard(0)], run_check=False))
+    plain.grad, sharded.grad = gradient[:2], DTensor.from_local(gradient, mesh, [Replicate()], run_check=False)
+    config = OptimizerConfig(name=name, kernel="foreach", learning_rate=0.1, weight_decay=0.01)
+    for parameter in (plain, sharded):
+        _optimizer([("weight", parameter)], config=config).step()
+    assert torch.equal(plain, sharded.to_local())
