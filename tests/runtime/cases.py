@@ -37,7 +37,7 @@ MODELS = {
 }
 DEFAULTS: dict[str, KnobValue] = {"model": "tiny", "precision": "fp32", "optimizer": "adamw", "micro_batch": 2}
 LAYOUT_NAMES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
-STEPS = 4
+STEPS = 3
 
 
 def case(name: str, **settings: object) -> tuple[str, Plan]:

@@ -33,8 +33,8 @@ DEATHS = {"SIGSEGV": 128 + signal.SIGSEGV, "SIGABRT": 128 + signal.SIGABRT}
 
 SECONDS_FOR_TRACEBACKS = 2
 
-SHORT = TrialSettings(steps=3, warmup_steps=1, init_timeout_seconds=3600.0, step_timeout_seconds=3600.0)
-"""A trial of three steps. The test's timeout ends ranks that hang; collectives of slow ranks wait."""
+SHORT = TrialSettings(steps=2, warmup_steps=1, init_timeout_seconds=3600.0, step_timeout_seconds=3600.0)
+"""A trial of two steps. The test's timeout ends ranks that hang; collectives of slow ranks wait."""
 
 
 def torchrun(ranks: int, arguments: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,6 @@
-"""One rank of the parity runs: trains every case of one world size and writes the results; started by test_parity."""
+"""One rank of the parity runs: trains the cases of one world size and writes the results; started by test_parity."""
 
 import json
-import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -18,7 +17,8 @@ from strategist_runtime.rank_process import leave
 from strategist_runtime.training.trainer import StepResult, make_trainer
 from torch.distributed.tensor import DTensor
 
-from runtime.cases import STEPS, cases
+from runtime.cases import STEPS
+from strategist.contract import codec
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 
@@ -38,7 +38,8 @@ def train(plan: Plan, settings: TrialSettings) -> tuple[list[StepResult], dict[s
     """
     device = torch.device("cpu")
     experts, offload = plan.model.moe is not None, plan.candidate.knobs.offload
-    meshes = shared_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=experts, offload=offload)
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    meshes = shared_meshes(plan.candidate.layout, "cpu", rank, experts=experts, offload=offload)
     trainer = make_trainer(plan, settings, meshes, device)
     results, gradients = [], {}
     for index in range(STEPS):
@@ -64,6 +65,8 @@ def full_gradients(parts: Iterable[torch.nn.Module], *, tied: bool, scale: float
 
 def of_all_stages(gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The gradients of every rank's stages; ranks of one stage have the same."""
+    if not dist.is_initialized():
+        return gradients
     found: list[dict[str, torch.Tensor]] = [{} for _ in range(dist.get_world_size())]
     dist.all_gather_object(found, gradients)
     return {name: gradient for each in found for name, gradient in each.items()}
@@ -82,16 +85,15 @@ def report(name: str, plan: Plan) -> dict[str, object]:
     }
 
 
-def main(world: int, target: Path, chosen: list[str]) -> None:
-    """Runs the cases named in ``chosen``, or all of ``world`` ranks, and writes their results on rank 0."""
+def main(plans: Path, target: Path) -> None:
+    """Runs the plans of a file, by name, and writes their results on rank 0."""
     dist.init_process_group(COLLECTIVE_BACKENDS["cpu"])
     found = {}
-    for name, plan in cases():
-        if plan.candidate.layout.world_size == world and (not chosen or name in chosen):
-            if dist.get_rank() == 0:
-                print(name, flush=True)
-            found[name] = report(name, plan)
-            torch._dynamo.reset()
+    for name, plan in json.loads(plans.read_text(encoding="utf-8")).items():
+        if dist.get_rank() == 0:
+            print(name, flush=True)
+        found[name] = report(name, codec.decode(Plan, plan, name))
+        torch._dynamo.reset()
     if dist.get_rank() == 0:
         target.write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
@@ -99,4 +101,4 @@ def main(world: int, target: Path, chosen: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(os.environ["WORLD_SIZE"]), Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from strategist.contract import codec
+
 from .cases import cases
 from .launch import NO_COMPILER, forked, torchrun
 from .rounding import TOLERANCES, rounding
@@ -19,7 +21,8 @@ NEGLIGIBLE = 1e-5
 """Relative to the norm of all gradients: smaller values are rounding, such as the gradient of key biases in a model without rotary
 positions, where a bias shifts all scores of a query equally. Kernels of another processor round differently."""
 
-CASES = {name: plan for name, plan in cases() if not name.startswith("reference")}
+CASES_AND_REFERENCES = dict(cases())
+CASES = {name: plan for name, plan in CASES_AND_REFERENCES.items() if not name.startswith("reference")}
 IN_EVERY_RUN = in_every_run()
 OTHERS = [name for name in CASES if name not in IN_EVERY_RUN]
 CHOSEN = [
@@ -42,9 +45,9 @@ def results(request, tmp_path_factory):
 
     @cache
     def ran(world):
-        target = tmp_path_factory.mktemp("parity") / f"{world}.json"
-        done = forked(world, ["runtime.parity_rank", str(target), *sorted(chosen | wanted)], **NO_COMPILER)
-        return done, target
+        names = [name for name in CASES_AND_REFERENCES if name in chosen | wanted and ranks_of(name) == world]
+        *program, target = parity_arguments(tmp_path_factory.mktemp("parity"), names)
+        return forked(world, [*program, target], **NO_COMPILER), Path(target)
 
     @cache
     def of_world(world):
@@ -53,6 +56,19 @@ def results(request, tmp_path_factory):
         return json.loads(target.read_text(encoding="utf-8"))
 
     return lambda name, world: of_world(world)[name]
+
+
+def ranks_of(name):
+    return CASES_AND_REFERENCES[name].candidate.layout.world_size
+
+
+def parity_arguments(folder, names):
+    """Writes the plans of cases and references, and returns the module that trains them with its arguments; the last one is the
+    file of their results.
+    """
+    plans = {name: codec.encode(CASES_AND_REFERENCES[name]) for name in names}
+    (folder / "plans.json").write_text(json.dumps(plans), encoding="utf-8")
+    return ["runtime.parity_rank", str(folder / "plans.json"), str(folder / "results.json")]
 
 
 def reference(plan, name):
@@ -64,15 +80,16 @@ def reference(plan, name):
 def test_a_parallel_run_trains_like_a_single_process(name, results):
     if name in UNSUPPORTED:
         pytest.skip("torch 2.11 supports rowwise float8 matmuls on GPUs only")
-    compare(name, results(name, CASES[name].candidate.layout.world_size), results)
+    compare(name, results(name, ranks_of(name)), results)
 
 
 @pytest.mark.engine("torchrun")
 @pytest.mark.full
 def test_a_run_with_inductor_kernels_trains_like_a_single_process(results, tmp_path):
-    done = torchrun(2, ["runtime.parity_rank", str(tmp_path / "fused.json"), FUSED])
+    *program, target = parity_arguments(tmp_path, [FUSED])
+    done = torchrun(ranks_of(FUSED), [*program, target])
     assert done.returncode == 0, done.stdout + done.stderr
-    compare(FUSED, json.loads((tmp_path / "fused.json").read_text(encoding="utf-8"))[FUSED], results)
+    compare(FUSED, json.loads(Path(target).read_text(encoding="utf-8"))[FUSED], results)
 
 
 def compare(name, found, results):

@@ -20,7 +20,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 
-STEPS = 4
+STEPS = 3
 
 
 @contextmanager

@@ -51,6 +51,13 @@ def wait_for_local(value: Tensor) -> Tensor:
     return shard.wait() if isinstance(shard, AsyncCollectiveTensor) else shard
 
 
+def placed_like(value: Tensor, other: Tensor) -> Tensor:
+    """A tensor with the placements of another one on the same mesh."""
+    if isinstance(value, DTensor) and isinstance(other, DTensor) and value.placements != other.placements:
+        return value.redistribute(placements=other.placements)
+    return value
+
+
 def local_part(parameter: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
     """This rank's shard of a parameter, its shape, and its offsets in the whole."""
     if not isinstance(parameter, DTensor):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from strategist_runtime.compat import kernels
-from strategist_runtime.compat.dtensor import local
+from strategist_runtime.compat.dtensor import local, placed_like
 
 BETAS = (0.9, 0.95)
 """DeepSeek-V3's betas (section 4.2). With torch's 0.999 a new square changes the mean by less than the precision of bf16, so it
@@ -38,11 +38,12 @@ class AdamWBf16(torch.optim.AdamW):
         states = [self._state(parameter, group) for parameter in parameters]
         stored_moments = [[state[name] for state in states] for name in ("exp_avg", "exp_avg_sq")]
         moments = [
-            [moment.to(parameter.dtype) for moment, parameter in zip(stored, parameters, strict=True)] for stored in stored_moments
+            [local(moment).to(parameter.dtype) for moment, parameter in zip(stored, parameters, strict=True)]
+            for stored in stored_moments
         ]
         adamw(
-            list(parameters),
-            [parameter.grad for parameter in parameters if parameter.grad is not None],
+            [local(parameter) for parameter in parameters],
+            [local(placed_like(parameter.grad, parameter)) for parameter in parameters if parameter.grad is not None],
             moments[0],
             moments[1],
             [],
@@ -58,7 +59,7 @@ class AdamWBf16(torch.optim.AdamW):
             fused=group["fused"],
         )
         for stored, computed in zip(stored_moments, moments, strict=True):
-            kernels.copy([local(moment) for moment in stored], [local(moment) for moment in computed])
+            kernels.copy([local(moment) for moment in stored], computed)
 
     def _state(self, parameter: nn.Parameter, group: dict[str, Any]) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]

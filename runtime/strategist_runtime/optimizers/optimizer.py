@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime.compat.dtensor import local
+from strategist_runtime.compat.optimizers import SGD, AdamW
 from strategist_runtime.mesh import uses_fsdp
 from strategist_runtime.optimizers import gradient_norm
 from strategist_runtime.optimizers.adamw import AdamWBf16
@@ -132,13 +133,13 @@ def scale_gradients(optimizer: torch.optim.Optimizer, factor: float) -> None:
             scale_gradients(part, factor)
         return
     updating = optimizer.inner if isinstance(optimizer, HostOptimizer) else optimizer
-    if type(updating) is torch.optim.AdamW and updating.defaults["fused"]:
+    if type(updating) is AdamW and updating.defaults["fused"]:
         _scale_in_kernel(updating, factor)
         return
     gradient_norm.scale(optimizer.receive() if isinstance(optimizer, HostOptimizer) else _parameters(optimizer), factor)
 
 
-def _scale_in_kernel(optimizer: torch.optim.AdamW, factor: float) -> None:
+def _scale_in_kernel(optimizer: AdamW, factor: float) -> None:
     """Sets the kernel's ``grad_scale``, as ``torch.amp.GradScaler`` does: the kernel divides gradients by this number on its
     device.
     """
@@ -172,11 +173,11 @@ def _elementwise(named_parameters: Sequence[Named], config: OptimizerConfig) -> 
     """``adamw`` (arXiv 1711.05101), also with states in bf16 or 8 bits; or ``sgd`` without momentum, and so without states."""
     groups, kernel = config.groups(named_parameters), config.kernel
     if config.name == "sgd":  # torch has no fused one for DTensors
-        return torch.optim.SGD(groups, lr=config.learning_rate, foreach=kernel != "for_loop")
+        return SGD(groups, lr=config.learning_rate, foreach=kernel != "for_loop")
     arguments: dict[str, Any] = {"lr": config.learning_rate} | ({} if config.betas is None else {"betas": config.betas})
     if config.name == "adamw8bit":
         from strategist_runtime.adapters import torchao
 
         return torchao.adamw8bit(groups, **arguments)
-    optimizer_class = AdamWBf16 if config.name == "adamw_bf16" else torch.optim.AdamW
+    optimizer_class = AdamWBf16 if config.name == "adamw_bf16" else AdamW
     return optimizer_class(groups, **arguments, fused=kernel == "fused", foreach=kernel == "foreach")

@@ -17,6 +17,9 @@ from strategist_runtime.weights.source import load
 STANDARD_DEVIATION = 0.02
 BLOCK_ELEMENTS = 2**18
 HOST = torch.device("cpu")
+HOST_GROUP = 16
+"""Numbers that torch draws at a time on a host (aten/src/ATen/native/cpu/DistributionTemplates.h: ``normal_fill``)."""
+
 HOST_ELEMENTS = 2**20
 """Matrices of at most this many elements are drawn on the host, so that a small model has the same initial weights on every kind
 of device.
@@ -114,4 +117,15 @@ def random_rows(
     for block in range(rows.start // block_rows, -(-rows.stop // block_rows)):
         digest = hashlib.blake2b(f"{name}/{block}".encode(), digest_size=8).digest()
         generator = torch.Generator(draw_device).manual_seed(int.from_bytes(digest) >> 1)
-        yield block * block_rows, torch.empty(block_rows, columns, device=draw_device).normal_(std=deviation, generator=generator)
+        drawn_rows = _drawn_rows(block_rows, rows.stop - block * block_rows) if draw_device == HOST else block_rows
+        yield block * block_rows, torch.empty(drawn_rows, columns, device=draw_device).normal_(std=deviation, generator=generator)
+
+
+def _drawn_rows(block_rows: int, wanted_rows: int) -> int:
+    """The rows of a block to draw so that the ``wanted_rows`` first ones have their values.
+
+    On a host torch draws numbers in order, ``HOST_GROUP`` at a time; if the last ones are fewer, it draws the last
+    ``HOST_GROUP`` again.
+    """
+    rows = -(-wanted_rows // HOST_GROUP) * HOST_GROUP
+    return rows if rows + HOST_GROUP <= block_rows else block_rows

@@ -17,7 +17,7 @@ from ..launch import forked
 from ..plans import TINY, WORKLOAD, plan
 
 pytestmark = pytest.mark.torch
-MODEL = replace(TINY, layers=4, hidden_size=1024, heads=8, kv_heads=8, head_size=128, ffn_size=2048)
+MODEL = replace(TINY, layers=3, hidden_size=1024, heads=8, kv_heads=8, head_size=128, ffn_size=2048)
 """Large enough for activation offload."""
 
 SHARDED, STREAMED = Layout(dp_shard=4), {"offload": "streamed", "recompute": "full", "micro_batch": 1}

@@ -12,7 +12,7 @@ from strategist.contract.simulation import SimulatedRank
 from ..launch import forked, records, trial_arguments
 from ..plans import TINY, WORKLOAD, plan
 
-MODEL = replace(TINY, layers=4, hidden_size=128, head_size=32, ffn_size=352, vocab_size=512)
+MODEL = replace(TINY, layers=3, hidden_size=128, head_size=32, ffn_size=352, vocab_size=512)
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(150)]
 
@@ -43,7 +43,7 @@ def test_one_rank_of_1024_is_simulated(tmp_path):
     trial_plan = plan(
         layout=layout,
         knobs=Knobs(pp_schedule="1f1b", no_sync=True),
-        model=MODEL,
+        model=replace(MODEL, layers=4),
         workload=replace(WORKLOAD, global_batch=512),
     )
     codec.save(trial_plan, tmp_path / "plan.json")

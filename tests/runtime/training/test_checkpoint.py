@@ -35,17 +35,19 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 EXACT = 1e-5
 SETTINGS = TrialSettings(total_steps=12, learning_rate_warmup_steps=3, save_every=2)
-DEEP = replace(TINY, name="qwen deep", layers=5, qk_norm=True, tied_embeddings=True)
+DEEP = replace(TINY, name="qwen deep", layers=4, qk_norm=True, tied_embeddings=True)
 """Embedding and head share one weight, on the first and the last stage of a pipeline."""
 
 EXPERTS = MODELS["experts"]
+WHOLE = Knobs(micro_batch=8)
+"""One micro-batch per step of one process."""
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     """Losses and norms of twelve steps of one process without checkpoints."""
     folder = tmp_path_factory.mktemp("uninterrupted")
-    code, record, errors = run_alone(plan(model=DEEP), folder, SETTINGS)
+    code, record, errors = run_alone(plan(model=DEEP, knobs=WHOLE), folder, SETTINGS)
     assert code == 0, errors
     return record.losses, record.grad_norms
 
@@ -53,7 +55,7 @@ def uninterrupted(tmp_path_factory):
 SEQUENCE = {"micro_batch": 2, "sequence_parallel": True}
 SESSIONS = {
     "deep": (
-        (3, DEEP, Layout(dp_shard=4), {}, {"checkpoint": "sync"}),
+        (3, DEEP, Layout(dp_shard=4), {"micro_batch": 2}, {"checkpoint": "sync"}),
         (8, DEEP, Layout(pp=2, dp_shard=2), {"no_sync": True}, {"checkpoint": "async_pinned"}),
     ),
     "deep, tensor parallel": (
@@ -119,9 +121,9 @@ def test_two_ranks_resume_a_training_of_four(interrupted, uninterrupted, tmp_pat
     assert (last.step, last.samples, last.ranks) == (12, 96, 2)
 
 
-def test_a_training_killed_during_a_save_resumes_from_the_previous_checkpoint(uninterrupted, tmp_path):
+def test_a_training_killed_during_a_save_resumes_from_the_previous_checkpoint(tmp_path):
     save = tmp_path / "save"
-    wide = plan(model=replace(DEEP, vocab_size=8000, hidden_size=64), options=Options(checkpoint="async"))
+    wide = plan(model=replace(DEEP, layers=1, vocab_size=8000, hidden_size=64), knobs=WHOLE, options=Options(checkpoint="async"))
     process = start_alone(trial_arguments(wide, tmp_path, replace(SETTINGS, save=str(save))))
     step = stop_during_save(process, save)
     os.kill(process.pid, signal.SIGKILL)

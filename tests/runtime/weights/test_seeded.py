@@ -43,3 +43,18 @@ def test_a_row_does_not_depend_on_the_generated_range(monkeypatch: pytest.Monkey
     assert sorted(part) == [4, 8, 12]
     for start, values in part.items():
         assert torch.equal(values[: len(whole) - start], whole[start : start + len(values)])
+
+
+@pytest.mark.parametrize("columns", [1, 3, 16, 36])
+def test_the_first_rows_of_a_block_have_the_values_of_the_whole_block(columns: int) -> None:
+    rows = seeded.BLOCK_ELEMENTS // columns
+    ((_, block),) = seeded.random_rows("matrix", columns, 0.02, range(rows))
+    for count in (1, 15, 17, 4000, rows - 17, rows - 16, rows - 1):
+        ((_, part),) = seeded.random_rows("matrix", columns, 0.02, range(count))
+        assert count <= len(part) <= rows
+        assert torch.equal(part, block[: len(part)]), count
+
+
+def test_a_small_matrix_costs_no_whole_block() -> None:
+    ((_, drawn),) = seeded.random_rows("matrix", 32, 0.02, range(20))
+    assert len(drawn) == 32
