@@ -73,9 +73,9 @@ def test_a_failed_or_skipped_case_is_a_row(tmp_path: Path) -> None:
     assert found["hangs"]["error"].startswith("ended after ")
     assert found["long"]["error"].startswith("not started: ")
     assert [row["case"] for row in rows(folder / "first.jsonl")] == list(scripts)
-    run_gpu_day("first", folder, "--out", folder, "--seconds", 600)  # successful cases are kept
-    assert [row["case"] for row in rows(folder / "first.jsonl")].count("runs") == 1
-    run_gpu_day("first", folder, "--out", folder, "--only", "runs")
+    run_gpu_day("first", folder, "--out", folder, "--seconds", 0)  # no time for any process; successful cases are kept
+    assert [row["case"] for row in rows(folder / "first.jsonl")][len(scripts) :] == ["fails", "hangs", "long"]
+    run_gpu_day("first", folder, "--out", folder, "--seconds", 0, "--only", "runs")
     assert [row["case"] for row in rows(folder / "first.jsonl")].count("runs") == 2
     done = run_gpu_day("first", folder, "--out", folder, "--only", "run")
     assert (done.returncode, done.stdout) == (1, "")
