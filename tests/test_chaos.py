@@ -3,6 +3,7 @@
 import ast
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,22 +46,28 @@ def rows(folder: Path) -> dict[str, tuple[str, str]]:
     return {row.test: (section, row.found) for section, table in found.items() for row in table.values()}
 
 
-def test_a_run_writes_its_figures_to_the_page(tmp_path: Path) -> None:
-    run_pytest(tmp_path, "--weekly", "--seed", "7", "--figures", "page.md")
-    assert rows(tmp_path) == {
+@pytest.fixture(scope="module")
+def weekly(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a weekly run of all sample tests, with its page, and what the run printed."""
+    folder = tmp_path_factory.mktemp("weekly")
+    return folder, run_pytest(folder, "--weekly", "--seed", "7", "--figures", "page.md").stdout
+
+
+def test_a_run_writes_its_figures_to_the_page(weekly: tuple[Path, str]) -> None:
+    folder, _ = weekly
+    assert rows(folder) == {
         "test_it.py::test_long[a]": ("The store", "0 left"),
         "test_it.py::test_long[b]": ("The store", "**FAILED**: AssertionError: b / is lost assert 'b' == 'a' - a + b"),
         "test_it.py::test_numbers": ("Trials", "100 tried; 0 lost"),
     }
-    assert "| long ones (a) | 0 left |" in (tmp_path / "page.md").read_text()
-    assert "| 7 | `test_it.py::test_numbers` |" in (tmp_path / "page.md").read_text()
+    assert "| long ones (a) | 0 left |" in (folder / "page.md").read_text()
+    assert "| 7 | `test_it.py::test_numbers` |" in (folder / "page.md").read_text()
 
 
-def test_rows_of_other_tests_are_kept(tmp_path: Path) -> None:
-    run_pytest(tmp_path, "--weekly", "--figures", "page.md")
+def test_rows_of_other_tests_are_kept(weekly: tuple[Path, str], tmp_path: Path) -> None:
+    shutil.copy(weekly[0] / "page.md", tmp_path)
     run_pytest(tmp_path, "--figures", "page.md", "test_it.py::test_numbers")
-    assert rows(tmp_path)["test_it.py::test_numbers"] == ("Trials", "1 tried; 0 lost")
-    assert "test_it.py::test_long[a]" in rows(tmp_path)
+    assert rows(tmp_path) == {**rows(weekly[0]), "test_it.py::test_numbers": ("Trials", "1 tried; 0 lost")}
 
 
 def test_an_aborted_run_keeps_its_finished_rows(tmp_path: Path) -> None:
@@ -75,8 +82,8 @@ def test_weekly_tests_run_only_with_the_weekly_option(tmp_path: Path) -> None:
     assert "1 passed, 1 skipped, 2 deselected" in done.stdout
 
 
-def test_a_failing_test_prints_its_seed(tmp_path: Path) -> None:
-    assert "seed 42" in run_pytest(tmp_path, "--weekly", "--seed", "42").stdout
+def test_a_failing_test_prints_its_seed(weekly: tuple[Path, str]) -> None:
+    assert "seed 7\n" in weekly[1]
 
 
 @pytest.mark.parametrize("only", ["", "tests/executors/test_faulty_trials.py::test_many_trials_in_a_row_leak_nothing[runtime]"])

@@ -64,15 +64,22 @@ def parsed(source: str) -> ast.Module:
     return ast.parse(source)
 
 
+@cache
 def module_name(path: str) -> str:
     """``strategist/cli/main.py`` as ``strategist.cli.main``; the runtime's root folder is not a package."""
     return path.removeprefix("runtime/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+@cache
+def nodes(module: ast.Module) -> tuple[ast.AST, ...]:
+    """All nodes of a syntax tree, cached for all laws."""
+    return tuple(ast.walk(module))
+
+
 def imports(module: ast.Module, modules: Modules) -> Iterator[str]:
     """Full names of all imported modules, inside functions too."""
     names = {module_name(path) for path in modules}
-    for node in ast.walk(module):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -195,7 +202,7 @@ def law_private_names(modules: Modules) -> Iterator[str]:
         for name in imports(module, modules):
             if name.split(".")[0] == "torch" and "._" in name:
                 yield f"{path} imports {name}"
-        for node in ast.walk(module):
+        for node in nodes(module):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
                 yield from (f"{path} imports {alias.name}" for alias in node.names if alias.name.startswith("_"))
             own = isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls", "super()", "os")
@@ -207,10 +214,10 @@ def law_private_names(modules: Modules) -> Iterator[str]:
                 yield f"{path}:{call.lineno} uses {texts[0]}"
 
 
-def calls(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
-    for node in ast.walk(module):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node
+@cache
+def calls(module: ast.Module) -> tuple[tuple[str, ast.Call], ...]:
+    """All calls in a syntax tree, each with its function, cached for all laws."""
+    return tuple((ast.unparse(node.func), node) for node in nodes(module) if isinstance(node, ast.Call))
 
 
 PRINTERS = ("strategist/cli/render.py", "strategist/executors/process_supervisor.py", "strategist/executors/ray_launcher.py")

@@ -86,6 +86,7 @@ def holds(condition: str, conditions: Set[str]) -> bool:
     return all((part.removeprefix("not ") in conditions) != part.startswith("not ") for part in condition.split(" and "))
 
 
+@cache
 def _imports_and_body(text: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
     """The imports of a block, and the code after them."""
     nodes = [node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)]

@@ -5,6 +5,7 @@ Flavours: torchtitan/models/*/__init__.py of 0.3.0; llama2 and llama4 are those 
 
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -57,9 +58,10 @@ def base_of(model: ModelShape) -> Base | None:
     """The flavour with the model's shape, and the nearest registered configuration; None if TorchTitan has none."""
     folders = {called: folder for folder, called in FAMILIES.items()}
     for family, flavours in PRESETS.items():
-        for flavour, name in flavours.items():
-            shape, folder = find_preset(name), folders.get(family, family)
-            if folder in registered() and shape is not None and replace(shape, name=model.name) == model:
+        folder = folders.get(family, family)
+        for flavour in flavours if folder in registered() else ():
+            shape = _shape(folder, flavour)
+            if shape is not None and replace(shape, name=model.name) == model:
                 return _nearest(folder, flavour)
     return None
 
@@ -72,15 +74,16 @@ def _nearest(family: str, flavour: str) -> Base:
         and not str(entries["model.flavor"]).startswith("debug")
     }  # fmt: skip
     function = min(
-        candidates, key=lambda name: _distance(_shape(family, flavour), _shape(family, candidates[name]["model.flavor"]))
+        candidates, key=lambda name: _distance(_shape(family, flavour), _shape(family, str(candidates[name]["model.flavor"])))
     )
     entries = candidates[function]
     return Base(family, flavour, function, entries["model.flavor"] == flavour, tuple(entries["optimizer.name"]))
 
 
-def _shape(family: str, flavour: object) -> ModelShape | None:
+@cache
+def _shape(family: str, flavour: str) -> ModelShape | None:
     """The preset of a flavour; None without one."""
-    return find_preset(PRESETS.get(FAMILIES.get(family, family), {}).get(str(flavour), ""))
+    return find_preset(PRESETS.get(FAMILIES.get(family, family), {}).get(flavour, ""))
 
 
 def _distance(model: ModelShape | None, other: ModelShape | None) -> tuple[bool, float]:

@@ -127,25 +127,30 @@ def test_a_killed_launcher_is_replaced(plan_file: Path, undisturbed: list[dict[s
 
 
 @pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A plan of two ranks: a test of the command itself pays for each rank that imports torch."""
-    file = tmp_path_factory.mktemp("training") / "two.json"
-    assert main(["plan", *TINY, "--gpus", "2xcpu", "--fix", "dp_shard=2", "--fix", "checkpoint=async", "-o", str(file)]) == 0
-    return file
+def few_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """A plan of one rank and one of two: a test of the command itself pays for each rank that imports torch."""
+    folder = tmp_path_factory.mktemp("training")
+    files = {ranks: folder / f"{ranks}.json" for ranks in (1, 2)}
+    for ranks, file in files.items():
+        fixed = ["--fix", f"dp_shard={ranks}", "--fix", "checkpoint=async"]
+        assert main(["plan", *TINY, "--gpus", f"{ranks}xcpu", *fixed, "-o", str(file)]) == 0
+    return files
 
 
 @pytest.mark.torch
 @pytest.mark.timeout(250)
-def test_a_training_stopped_by_a_signal_saves_its_step_and_resumes(two_ranks: Path, tmp_path: Path) -> None:
-    """First SIGTERM to a rank, as a preempted machine sends it; then Ctrl-C to the command that resumed the training."""
+def test_a_training_stopped_by_a_signal_saves_its_step_and_resumes(few_ranks: dict[int, Path], tmp_path: Path) -> None:
+    """First SIGTERM to one of two ranks, as a preempted machine sends it; then Ctrl-C to the command that resumed the training
+    with one rank.
+    """
     save, log = tmp_path / "save", tmp_path / "log"
-    common = ["run", str(two_ranks), "--steps", "400", "--save", str(save), "--save-every", "300", "--log", str(log)]
+    common = ["--steps", "400", "--save", str(save), "--save-every", "300", "--log", str(log)]
     resumed_at = 0
     for number in (0, 1):
         out = tmp_path / f"out-{number}"
-        more = ["--resume", str(save)] if number else []
+        more = [str(few_ranks[1]), "--resume", str(save)] if number else [str(few_ranks[2])]
         command = subprocess.Popen(
-            [*COMMAND, *common, *more, "--progress-seconds", "0.1", "--out", str(out)],
+            [*COMMAND, "run", *more, *common, "--progress-seconds", "0.1", "--out", str(out)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         wait_for(lambda out=out: (out / "progress.jsonl").exists(), command)
@@ -174,19 +179,28 @@ def wait_for(condition: Callable[[], bool], command: subprocess.Popen[str]) -> N
 @pytest.mark.torch
 @pytest.mark.timeout(200)
 def test_an_exporting_run_trains_for_its_number_of_steps(
-    two_ranks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    few_ranks: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With evaluation, the best and the newest checkpoint, and curves in the default folder, whose path is printed."""
     data = [str(tmp_path / f"{name}.bin") for name in ("data", "held-out")]
     for path in data:
         Path(path).write_bytes(b"".join(number.to_bytes(2, "little") for number in range(200)) * 20)
-    arguments = ["run", str(two_ranks), "--steps", "5", "--export-weights", str(tmp_path / "model"), "--out", str(tmp_path / "out")]
+    arguments = [
+        "run",
+        str(few_ranks[1]),
+        "--steps",
+        "5",
+        "--export-weights",
+        str(tmp_path / "model"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     arguments += ["--data", f"{data[0]}=2", "--data", f"{data[1]}=1", "--eval-data", data[1], "--eval-every", "2"]
     arguments += ["--save", str(tmp_path / "save"), "--save-every", "1", "--keep", "1", "--keep-best", "1"]
     assert main([*arguments, "--learning-rate", "0.01"]) == 0
     shown, save = capsys.readouterr().out, tmp_path / "save"
     assert f"curves in {tmp_path / 'out' / 'curves.csv'}\n" in shown
-    assert f"to go on: strategist run {two_ranks} --resume {save} --save {save} --steps 10\n" in shown
+    assert f"to go on: strategist run {few_ranks[1]} --resume {save} --save {save} --steps 10\n" in shown
     found = curve(tmp_path / "out")
     assert [line["step"] for line in found] == list(range(5))
     losses = [line["evaluation_loss"] for line in found]  # before each save, since it may be the best

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -56,23 +57,27 @@ def plans(format: str, count: int = 12, indices: Sequence[int] = ALL) -> list[Pl
 
 def a_plan(format: str, fits: Callable[[Plan], bool] = lambda plan: True) -> Plan:
     """The first plan that ``fits`` accepts, of the best ones if it accepts one of them: variations take seconds."""
-    best = (plan for index in ALL for plan in _best(format, index, 1))
+    best = (plan for index in ALL for plan in _best(format, index))
     every = (plan for index in ALL for plan in _plans(format, index, FEW[0]))
     return next(plan for plan in chain(best, every) if fits(plan))
 
 
-def best_plans(format: str, count: int = 12, indices: Sequence[int] = ALL) -> list[Plan]:
+def best_plans(format: str, indices: Sequence[int] = ALL) -> list[Plan]:
     """The best plan for each of these situations that has one."""
-    return [found[0] for index in indices if (found := _plans(format, index, count))]
+    return [plan for index in indices for plan in _best(format, index)]
 
 
 def _request(format: str, index: int) -> Request:
     return replace(SITUATIONS[index], backend=format, allow=("reduce_dtype",))  # FSDP of some frameworks supports no other
 
 
-@cache
-def _best(format: str, index: int, count: int) -> tuple[Plan, ...]:
+def _best(format: str, index: int, count: int = 1) -> tuple[Plan, ...]:
     """The first plans of a situation; none if the format cannot express the model or the train mode."""
+    return _ranked(format, index, max(count, FEW[0] // 3))[:count]
+
+
+@cache
+def _ranked(format: str, index: int, count: int) -> tuple[Plan, ...]:
     try:
         return ranked(situation(_request(format, index)), deck=deck(), limit=count)
     except InputError:
@@ -83,7 +88,8 @@ def _best(format: str, index: int, count: int) -> tuple[Plan, ...]:
 def _plans(format: str, index: int, count: int) -> tuple[Plan, ...]:
     request = _request(format, index)
     problem, found = situation(request), [plan.candidate for plan in _best(format, index, count // 3)]
-    found += [candidate for candidate in (_each(request) if index == 0 else ()) if candidate not in found]
+    if index == 0:
+        found += [candidate for candidate in _each(problem, _best(format, index)) if candidate not in found]
     draws, values = random.Random(f"{format} {index}"), _values(format)
     for _ in range(CHANGES if found else 0):
         if len(found) >= count:
@@ -94,16 +100,21 @@ def _plans(format: str, index: int, count: int) -> tuple[Plan, ...]:
     return tuple(price_candidate(problem, candidate, deck=deck()) for candidate in found)
 
 
-def _each(request: Request) -> Iterator[Candidate]:
-    """The best candidate with each value of the settings that must all be tried."""
+def _each(problem: Situation, best: Sequence[Plan]) -> Iterator[Candidate]:
+    """The best candidate with each value of the settings that must all be tried: the best plan with that change, if it is legal
+    and has an effect, otherwise the best of those with the value.
+    """
+    request = problem.request
     limits = load_backend(request.backend).limits
     tried: list[tuple[str, KnobValue]] = [(name, value) for name in TRIED for value in limits.get(full_name(name), ())]
     tried += [(name, 2) for name in AXES if 2 in limits.get(full_name(name), (2,))]
-    for name, value in tried:
-        try:
-            yield ranked(situation(replace(request, fix={name: value})), deck=deck(), limit=1)[0].candidate
-        except InputError:  # impossible in this situation
+    for name, value in tried if best else ():
+        changed = with_settings(best[0].candidate, {name: value})
+        if _expressible(request.backend, changed, problem) and replace(best[0], candidate=changed).matters(name):
+            yield changed
             continue
+        with suppress(InputError):  # impossible in this situation
+            yield ranked(situation(replace(request, fix={name: value})), deck=deck(), limit=1)[0].candidate
 
 
 def _values(format: str) -> dict[str, tuple[KnobValue, ...]]:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import tomllib
+from string import ascii_lowercase
 
 import yaml
 from hypothesis import given, settings, strategies as st
@@ -12,7 +13,7 @@ from strategist.formats.commented_text import heading, json_text, remark, script
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), max_size=40)
 VALUES = st.one_of(TEXTS, st.integers(-(10**9), 10**9), st.booleans(), st.none(), st.lists(TEXTS, max_size=3))
-KEYS = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
+KEYS = st.text(f"{ascii_lowercase}_", min_size=1, max_size=8)
 
 
 @settings(max_examples=300)

@@ -1,7 +1,7 @@
 """Contract of every format: supported settings survive a round trip, unsupported ones are findings, and texts are quoted."""
 
 import re
-from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,9 +35,30 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+Plans = tuple[int, tuple[int, ...]]
+"""Arguments of ``plans`` beside the format."""
+
+
+@cache
+def exported_setups(name: str, made: Plans) -> list[tuple[Plan, Source, Format, Setup]]:
+    """Each plan with the setup that its file describes; settings that the format cannot express are taken from the plan."""
+    return [(plan, *exported_setup(plan, name)) for plan in plans(name, *made)]
+
+
 def exported_setup(plan: Plan, name: str) -> tuple[Source, Format, Setup]:
-    """The setup that the format's file of a plan describes; settings that the format cannot express are taken from the plan."""
     return setup_of_files(find_format(name).write(plan, {"tp": "because"}), plan, name)
+
+
+@cache
+def exports(name: str, plans_of: str) -> list[tuple[Plan, ExportedFiles | None]]:
+    """Few plans that the format ``plans_of`` supports, and their export; None if it is refused."""
+    found: list[tuple[Plan, ExportedFiles | None]] = []
+    for plan in plans(plans_of, *FEW):
+        try:
+            found.append((plan, export_plan(plan, name)))
+        except InputError:
+            found.append((plan, None))
+    return found
 
 
 def setup_of_files(written: ExportedFiles, plan: Plan, name: str) -> tuple[Source, Format, Setup]:
@@ -54,27 +75,21 @@ def setup_of_files(written: ExportedFiles, plan: Plan, name: str) -> tuple[Sourc
     return source, chosen, setup(source, found, GivenValues(gpus=plan.cluster.name, workload=workload, settings=from_plan, **model))
 
 
-def round_trip(plan: Plan, name: str) -> tuple[Plan, dict[str, object], dict[str, object]]:
-    """The plan, with settings and workload after export and import."""
-    _, _, made = exported_setup(plan, name)
-    assert not [item for item in made.findings if item.code in ("FMT-001", "FMT-002", "FMT-004", "FMT-008")]
-    settings = {key: value_of(made.candidate, key) for key in SETTING_NAMES}
-    assert made.situation.model == plan.model
-    return plan, settings, vars(made.situation.request.workload)
-
-
 @MADE
-def test_supported_plans_survive_export_and_import(name: str, made: tuple[int, tuple[int, ...]]) -> None:
-    tried = plans(name, *made)
+def test_supported_plans_survive_export_and_import(name: str, made: Plans) -> None:
+    tried = exported_setups(name, made)
     assert tried
-    for plan, settings, workload in (round_trip(plan, name) for plan in tried):
+    for plan, _, _, found in tried:
+        assert not [item for item in found.findings if item.code in ("FMT-001", "FMT-002", "FMT-004", "FMT-008")]
+        assert found.situation.model == plan.model
+        settings = {key: value_of(found.candidate, key) for key in SETTING_NAMES}
         differing = {
             key: (show_value(value_of(plan.candidate, key)), show_value(settings[key]))
             for key in SETTING_NAMES
             if plan.matters(key) and full_name(key) not in IN_ENVIRONMENT and settings[key] != value_of(plan.candidate, key)
         }
         assert not differing, plan.candidate
-        assert workload == vars(plan.workload)
+        assert vars(found.situation.request.workload) == vars(plan.workload)
 
 
 def test_the_plans_cover_every_supported_value(name: str) -> None:
@@ -88,8 +103,8 @@ def test_the_plans_cover_every_supported_value(name: str) -> None:
 
 @pytest.mark.parametrize("index", [0, -1])
 def test_the_start_script_of_an_export_is_read_as_the_file_with_its_settings(name: str, index: int, tmp_path: Path) -> None:
-    plan = plans(name, *FEW)[index]
-    written = export_plan(plan, name)
+    _, written = exports(name, name)[index]
+    assert written is not None
     write_files(written, tmp_path)
     start = next(file.name for file in written.files if file.runs)
     source, chosen, found = read(tmp_path / start)
@@ -106,10 +121,8 @@ REMARK = re.compile(rf"# ({'|'.join(SETTING_NAMES)}) ([^\s:]+)(?::|$)", re.MULTI
 def test_comments_of_exported_files_match_their_values(name: str) -> None:
     """For plans that the format supports, and for native plans, which it supports in part."""
     claims = 0
-    for plan in (*plans(name, *FEW), *plans("native", *FEW)):
-        try:
-            written = export_plan(plan, name)
-        except InputError:
+    for plan, written in (*exports(name, name), *exports(name, "native")):
+        if written is None:
             continue
         _, _, made = setup_of_files(written, plan, name)
         workload = made.situation.request.workload
@@ -172,8 +185,9 @@ def test_no_reason_is_stated_twice(name: str) -> None:
 def test_values_that_a_format_does_not_choose_have_no_reason(name: str) -> None:
     """Such as a degree of pipelines where the framework has none: a card's reason for it decided nothing."""
     backend = load_backend(name)
-    for plan in plans(name, 1):
-        text = "\n".join(file.text for file in export_plan(plan, name).files)
+    for plan, written in exports(name, name):
+        assert written is not None
+        text = "\n".join(file.text for file in written.files)
         fixed = [setting for setting in SETTING_NAMES if not backend.varies(full_name(setting))]
         assert fixed
         assert not [setting for setting in fixed if f"# {setting} {show_value(value_of(plan.candidate, setting))}: " in text]
@@ -207,12 +221,9 @@ def test_hostile_reasons_stay_inside_comments(name: str) -> None:
 def test_unsupported_plans_are_refused_or_have_a_finding(name: str) -> None:
     """Plans of the native runtime, which supports more than any format."""
     limits, refused = load_backend(name), 0
-    for plan in plans("native", *FEW):
+    for plan, written in exports(name, "native"):
         facts = situation_facts(plan.model, plan.cluster, plan.workload)
         expressible = limits.runs(plan.candidate, plan.model, plan.workload, facts)
-        written: ExportedFiles | None = None
-        with suppress(InputError):
-            written = export_plan(plan, name)
         if expressible:
             assert written is not None, plan.candidate
         elif written is not None:
@@ -222,14 +233,15 @@ def test_unsupported_plans_are_refused_or_have_a_finding(name: str) -> None:
 
 
 @MADE
-def test_checking_an_export_gives_the_planned_step_and_memory(name: str, made: tuple[int, tuple[int, ...]]) -> None:
+def test_checking_an_export_gives_the_planned_step_and_memory(name: str, made: Plans) -> None:
     """Both are priced with the stack of the framework that runs the file, which is DeepSpeed's where a trainer's file holds its
     configuration; if the file states facts that differ from the stack's profile, such as chunked logits, the check is at most as
     high.
     """
     stacks = set()
-    for plan in (*best_plans(name, *made), *plans(name, *FEW), *plans(name, 3, (5,))):
-        source, chosen, described = exported_setup(plan, name)
+    others = best_plans(name, [index for index in made[1] if index not in FEW[1]])  # the few begin with the best
+    best = [(plan, *exported_setup(plan, name)) for plan in others]
+    for plan, source, chosen, described in (*best, *exported_setups(name, FEW), *exported_setups(name, (3, (5,)))):
         checked = imported(source, chosen, described, deck=deck()).plan
         assert checked is not None
         assert checked.stack == plan.stack != "", plan.candidate
