@@ -8,7 +8,7 @@ from time_limit import TimeLimit, processor_seconds
 
 
 def test_slow_work_goes_on_and_idle_processes_reach_the_limit() -> None:
-    limit = TimeLimit(period=100.0)
+    limit = TimeLimit(seconds=200.0)
     assert not limit.reached(50.0)  # those before it
     assert not limit.reached(70.0)  # a fifth of a processor
     assert not limit.reached(90.0)
@@ -16,7 +16,7 @@ def test_slow_work_goes_on_and_idle_processes_reach_the_limit() -> None:
 
 
 def test_endless_work_reaches_the_limit() -> None:
-    limit = TimeLimit(period=50.0)
+    limit = TimeLimit(seconds=100.0)
     assert not limit.reached(0.0)
     all_of_them = 100.0 * (os.cpu_count() or 1)
     assert not limit.reached(all_of_them)

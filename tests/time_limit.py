@@ -22,12 +22,17 @@ times a second, took 0.017 (2026-11-27, two meshes a rank)."""
 
 @dataclass(kw_only=True)
 class TimeLimit:
-    """The limit of a test, asked each ``period`` of wall time, which is half the limit: reading the processor time of all processes
-    takes milliseconds, so it is not read at the start of each test. ``used`` are the processor seconds at each time asked.
+    """The limit of a test in ``seconds``, asked twice within it: reading the processor time of all processes takes milliseconds, so
+    it is not read at the start of each test. ``used`` are the processor seconds at each time asked.
     """
 
-    period: float
+    seconds: float
     used: list[float] = field(default_factory=list)
+
+    @property
+    def period(self) -> float:
+        """Wall time after which it is asked again."""
+        return self.seconds / 2
 
     def reached(self, used: float) -> bool:
         """Whether the test hangs: its processes were idle since the last time, or have used since the first one all that they could
@@ -37,7 +42,7 @@ class TimeLimit:
         if len(self.used) == 1:
             return False
         first, last = self.used[0], self.used[-2]
-        return used - last < IDLE_SHARE * self.period or used - first > 2 * self.period * (os.cpu_count() or 1)
+        return used - last < IDLE_SHARE * self.period or used - first > self.seconds * (os.cpu_count() or 1)
 
 
 def processor_seconds() -> float:
@@ -64,7 +69,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> bool | No
     """Sets a timer that is set again until the test ends or hangs."""
     if settings.method != "signal":
         return None
-    limit = TimeLimit(period=settings.timeout / 2)
+    limit = TimeLimit(seconds=settings.timeout)
 
     def at_limit(_number: int, _frame: FrameType | None) -> None:
         __tracebackhide__ = True

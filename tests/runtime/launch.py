@@ -92,10 +92,10 @@ class Pool:
         self._process.stdin.write(job.line())
         self._process.stdin.flush()
         leader = int(self._process.stdout.readline())
-        limit = TimeLimit.of(timeout or 0.0)
+        limit = TimeLimit(seconds=timeout) if timeout else None
         try:
-            while not select.select([self._process.stdout], [], [], timeout)[0]:
-                if limit.reached(processor_seconds()):
+            while not select.select([self._process.stdout], [], [], limit and limit.period)[0]:
+                if limit and limit.reached(processor_seconds()):
                     raise subprocess.TimeoutExpired(job.module, limit.seconds)
         except BaseException as interruption:
             os.killpg(leader, TRACEBACK_SIGNAL)
