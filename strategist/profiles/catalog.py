@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -37,6 +38,7 @@ def profile_stems(kind: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (data_dir("profiles") / kind).glob("*.yaml") if path.stem != "names"))
 
 
+@lru_cache(maxsize=4096)
 def normalized_name(name: str) -> str:
     """``name`` in lower case without separators, except between two digits: 2.5-7b is neither 25-7b nor 2-57b."""
 
