@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from formats.plans import deck
+
 from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.answer import Answer
