@@ -129,7 +129,7 @@ memory: $(STAMP)
 # that was stopped goes on.
 OPTIONS = $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEPT),--kept $(KEPT))
 chaos: $(STAMP)
-	$(BIN)/pytest -m 'chaos and not gpu' --weekly --figures docs/reliability.md $(OPTIONS) '$(or $(ONLY),tests)'
+	$(BIN)/pytest -m '(chaos or weekly) and not gpu' --weekly --figures docs/reliability.md $(OPTIONS) '$(or $(ONLY),tests)'
 
 # Minutes: an environment is made anew.
 tutorial:

@@ -11,10 +11,10 @@ from strategist.accuracy.text_columns import (
     FIRST_DENSE_LAYERS,
     HALF_LAYERS,
     SHARED_EXPERTS,
-    STACKS,
     VOCABULARY,
     last_number,
     matched_value,
+    stack_name,
 )
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
 from strategist.errors import StrategistError
@@ -200,7 +200,7 @@ def _default_vocabulary(row: Row) -> int:
 
 
 def _padded_vocabulary(vocab: int, row: Row) -> int:
-    if matched_value(STACKS, row.text, "torch") not in PADDED_VOCABULARY_STACKS:
+    if stack_name(row.text) not in PADDED_VOCABULARY_STACKS:
         return vocab
     multiple = (_setting(row.settings, "make_vocab_size_divisible_by") or VOCABULARY_MULTIPLE) * (row.tp or 1)
     return -(-vocab // multiple) * multiple
@@ -216,7 +216,7 @@ def _states_tied(row: Row) -> bool | None:
 
     None if it states neither; then GPT-2-like models tie them, as Megatron does, and Llama-like models do not.
     """
-    if _NOT_TIED.search(row.text) or matched_value(STACKS, row.text, "torch") in UNTIED_STACKS:
+    if _NOT_TIED.search(row.text) or stack_name(row.text) in UNTIED_STACKS:
         return False
     if match := _TIED.search(row.notes):
         sizes = re.findall(r"[0-9.]+B", match[1] or match[2])

@@ -37,7 +37,6 @@ from strategist.accuracy.text_columns import (
     SEQUENCE_PARALLEL_STACKS,
     SHARDS_GRADIENTS,
     SHARDS_WEIGHTS,
-    STACKS,
     STATED_SEQ_LEN,
     TP_TIMES_PP,
     TRAIN_MODES,
@@ -45,6 +44,7 @@ from strategist.accuracy.text_columns import (
     TWO_LAYER_STAGE_STACKS,
     last_number,
     matched_value,
+    stack_name,
     without_parentheses,
 )
 from strategist.contract.knobs import Knobs
@@ -90,7 +90,7 @@ def is_round_robin(row: Row, devices: int) -> bool:
 
 def zero_stage(row: Row) -> int | None:
     """The ZeRO stage as stated, otherwise that of the framework's recipes; None if neither is known."""
-    if row.zero_stage is None and matched_value(STACKS, row.text, "torch") in OPTIMIZER_SHARDING_STACKS:
+    if row.zero_stage is None and stack_name(row.text) in OPTIMIZER_SHARDING_STACKS:
         return 1
     if SHARDS_WEIGHTS.search(row.notes) and SHARDS_GRADIENTS.search(row.notes):
         return 3
@@ -154,7 +154,7 @@ def batch_of(row: Row, layout: Layout, devices: int) -> Batch:
     if not micro_batch and global_batch and (micro_batches := last_number(MICRO_BATCHES, row.notes) or default_micro_batches):
         micro_batch = max(1, round(global_batch / (ranks * micro_batches * (accumulation or 1))))
     if not micro_batch:
-        one_sequence = layout.pp > 1 or matched_value(STACKS, row.text, "torch") in ONE_SEQUENCE_STACKS
+        one_sequence = layout.pp > 1 or stack_name(row.text) in ONE_SEQUENCE_STACKS
         micro_batch = 1 if one_sequence or not global_batch else max(1, global_batch // ranks)
     stated = row.seq_len is not None and bool(global_batch or (row.micro_batch and accumulation))
     global_batch = global_batch or int(micro_batch * ranks * (accumulation or layout.pp))

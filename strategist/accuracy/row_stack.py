@@ -39,7 +39,6 @@ from strategist.accuracy.text_columns import (
     RECOMPUTED_FEED_FORWARD,
     RECOMPUTED_MODULES,
     RESIDUAL_OFFLOAD,
-    STACKS,
     TILE_TOKENS,
     TILED,
     TRANSFORMER_ENGINE_LAYERS,
@@ -47,6 +46,7 @@ from strategist.accuracy.text_columns import (
     WHOLE_CHECKPOINTS,
     last_number,
     matched_value,
+    stack_name,
     without_parentheses,
 )
 from strategist.contract.loss import Loss
@@ -61,7 +61,7 @@ DEFAULT_VOCABULARY, DEFAULT_HIDDEN = 128256, 4096
 
 def stack_of(row: Row) -> Stack:
     """The framework's profile with the kernels and gradients that the row states."""
-    stack = load_stack(matched_value(STACKS, row.text, "torch"))
+    stack = load_stack(stack_name(row.text))
     attention = matched_value(ATTENTION_COLUMN, row.flash_attention, matched_value(ATTENTION_WORDS, row.text, stack.attention))
     changes: dict[str, str | float | bool] = {"attention": attention}
     if recompute_mode(row) == "core_attention" and not DIRECT_FLASH_ATTENTION.search(row.flash_attention):

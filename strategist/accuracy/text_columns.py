@@ -1,6 +1,7 @@
 """Patterns for the text columns of published rows: they map the words of reports to settings."""
 
 import re
+from functools import lru_cache
 
 from strategist.frozen import frozen
 
@@ -57,6 +58,13 @@ STACKS = _words(
     (r"roundpipe|\b(hf|hugging ?face) trainer|swift|transformers|accelerate|llama-recipes", "hf-trainer"),
 )
 """Frameworks, the most specific patterns first."""
+
+
+@lru_cache(maxsize=1024)
+def stack_name(text: str) -> str:
+    """The framework that a row's text names; torch if it names none. Several columns depend on it."""
+    return matched_value(STACKS, text, "torch")
+
 
 SEQUENCE_PARALLEL_STACKS = ("nanotron", "torchtitan", "megatron-core", "nemo", "torch")
 """Stacks that use sequence parallelism with tensor parallelism by default. Those older than arXiv 2205.05198 do not support it;

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 from runtime.launch import NO_COMPILER, forked, records, trial_arguments
@@ -15,12 +16,14 @@ from strategist.contract.options import Options
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
-from strategist.formats.pytorch import write
+from strategist.formats.pytorch import conditions, write
+from strategist.formats.pytorch_blocks import FILES, block_text, holds
 from strategist.planning.planner import price_candidate
 from strategist.profiles.models import find_preset
 from strategist.profiles.situation import situation
 
 STEPS = 3
+AXES = ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
 GATHERED, RING = {"cp_attention": "flex", "cp_restore_buffers": False}, {"cp_restore_buffers": False}
 DENSE = find_preset("tiny")
 assert DENSE is not None
@@ -178,6 +181,16 @@ def planned(
 def plan_of(name: str) -> Plan:
     """The plan of a case."""
     return planned(*CASES[name])
+
+
+def parts_of(plan: Plan) -> set[tuple[str, ...]]:
+    """The blocks and conditional lines of a plan's script, by file, block and condition, and each pair of axes of its layout."""
+    known, layout, parts = conditions(plan), plan.candidate.layout, set[tuple[str, ...]]()
+    for file, (_, blocks) in FILES.items():
+        for block in [block for block, condition in blocks.items() if not condition or holds(condition, known)]:
+            stated = [line.strip().removeprefix("# if: ") for line in block_text(file, block).splitlines() if "# if: " in line]
+            parts |= {(file, block), *((file, block, condition) for condition in stated if holds(condition, known))}
+    return parts | {*combinations([axis for axis in AXES if getattr(layout, axis) > 1], 2)}
 
 
 def rate(plan: Plan) -> float:

@@ -21,6 +21,7 @@ from runtime.launch import forked
 from safetensors.torch import load_file, save_file
 
 from formats.pytorch_plans import (
+    ADAMW,
     BIASED,
     BOTH,
     CASES,
@@ -35,17 +36,48 @@ from formats.pytorch_plans import (
     Figures,
     exported,
     figures_in,
+    parts_of,
     plan_of,
     planned,
     run_alone,
     trained,
 )
 from strategist.cli.main import main
+from strategist.contract.plan import Plan
 from strategist.formats.pytorch import FIXED, write
 
 pytestmark = pytest.mark.torch
-CHOSEN = [name if place % 2 == 0 else pytest.param(name, marks=pytest.mark.weekly) for place, name in enumerate(CASES)]
-"""Every second case belongs to the full run, the others to the weekly run."""
+WEEKLY = {
+    "fsdp, subgroup", "tp x fsdp", "tp", "offload", "cp x replicas, ring", "replicated experts", "lora x ddp",
+    "qlora x pp x cp", "qlora x hsdp", "compiled fsdp", "compiled fsdp, selective", "fp16 ddp", "fp16 tp", "bf16 ddp",
+    "bf16 experts", "compiled qlora", "bf16 qlora", "bf16 lora x ddp", "chunked loss", "chunked loss, compiled",
+    "chunked loss x cp x fsdp", "chunked loss x cp, ring", "chunked loss x qlora", "chunked loss x ddp",
+    "chunked loss x experts", "fp16 chunked loss",
+}  # fmt: skip
+"""Cases that combine what other scripts of the full run have; the weekly run has these too."""
+RESUMED: dict[str, tuple[dict, ...]] = {
+    "ep, all ranks": ({"dp_replicate": 2}, {}),
+    "lora x fsdp": ({"pp": 2}, PIPELINE),
+    "fp16 fsdp": ({"tp": 2}, {"micro_batch": 4, **BOTH}),
+    "bf16 fsdp": ({"dp_replicate": 2}, {"micro_batch": 2}),
+    "qlora x fsdp": ({"dp_replicate": 2}, {"micro_batch": 2}),
+    "fp16 qlora": ({"dp_replicate": 2}, {"micro_batch": 2}, {"precision": "bf16"}),
+    "interleaved": ({"dp_shard": 2}, {}),
+}
+"""The layout, knobs and changed settings with which trainings of these cases resume."""
+CHAIN: dict[str, tuple[dict, ...]] = {
+    "fsdp": CASES["fsdp"],
+    "pipeline": ({"pp": 2, "dp_shard": 2}, {"no_sync": True}, {}, ADAMW),
+    "replicas": ({"dp_replicate": 2}, {"micro_batch": 2}, {"checkpoint": "async"}, ADAMW),
+    "context": ({"cp": 2}, {"micro_batch": 4}, {"cp_attention": "flex", "cp_restore_buffers": False}, ADAMW),
+    "offload": ({"dp_shard": 2}, {"offload": "all"}, {}, ADAMW),
+    "one process": ({}, {"micro_batch": 4}, {}, ADAMW),
+    "fsdp again": CASES["fsdp"],
+}
+"""Each resumes from the checkpoint of the one before it."""
+ELSEWHERE = {*RESUMED, "fsdp", "ddp"}
+"""Cases whose losses other tests compare."""
+CHOSEN = [pytest.param(name, marks=pytest.mark.weekly) if name in WEEKLY else name for name in CASES if name not in ELSEWHERE]
 
 ROUNDING = {"fp32": (2e-6, 1e-4), "fp16": (5e-5, 5e-3), "bf16": (5e-4, 2e-2)}
 """Relative differences of losses and norms; a printed norm has four digits after the point."""
@@ -97,63 +129,56 @@ def test_a_training_resumes_with_another_layout(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "saved").iterdir()] == ["step-00000004"]
 
 
-OTHERS = {
-    "pipeline": ({"pp": 2, "dp_shard": 2}, {"no_sync": True}),
-    "replicas": ({"dp_replicate": 2}, {"micro_batch": 2}, {"checkpoint": "async"}),
-    "context": ({"cp": 2}, {"micro_batch": 4}, {"cp_attention": "flex", "cp_restore_buffers": False}),
-    "offload": ({"dp_shard": 2}, {"offload": "all"}),
-    "one process": ({}, {"micro_batch": 4}),
-}
+def resumed(name: str) -> Plan:
+    """The plan with which a training of this case resumes."""
+    layout, knobs, *changed = RESUMED[name]
+    return planned(layout, knobs, {}, {**(CASES[name][3] if len(CASES[name]) > 3 else {}), **(changed[0] if changed else {})})
 
 
-@pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.full
-def test_checkpoints_resume_with_any_layout(name: str, reference: Callable[[str], Figures], tmp_path: Path) -> None:
-    plan = planned(*(*OTHERS[name], {})[:3], {"optimizer": "adamw"})
-    saved = str(tmp_path / "saved")
-    started = trained(plan_of("fsdp"), tmp_path / "first", "--steps", "1", "--save", saved)
-    back = trained(plan, tmp_path / "then", "--steps", "2", "--resume", f"{saved}/step-00000001", "--save", str(tmp_path / "own"))
-    continued = trained(plan_of("fsdp"), tmp_path / "last", "--steps", "3", "--save", str(tmp_path / "own"))
-    assert_close(started + back + continued, reference("fsdp"))
+def test_checkpoints_resume_with_any_layout(tmp_path: Path) -> None:
+    """Each layout takes the next step of one training."""
+    saved, found = ["--save", str(tmp_path / "saved")], Figures()
+    for step, name in enumerate(CHAIN, start=1):
+        found += trained(planned(*CHAIN[name]), tmp_path / name, "--steps", str(step), *saved)
+        assert len(found) == step, name
+    assert_close(found, run_alone(ADAMW, tmp_path / "alone", len(CHAIN)))
 
 
-THEN = {
-    "ep, all ranks": ({"dp_replicate": 2}, {}),
-    "lora x fsdp": ({"pp": 2}, PIPELINE),
-    "fp16 fsdp": ({"tp": 2}, {"micro_batch": 4, **BOTH}),
-    "bf16 fsdp": ({"dp_replicate": 2}, {"micro_batch": 2}),
-    "qlora x fsdp": ({"dp_replicate": 2}, {"micro_batch": 2}),
-    "interleaved": ({"dp_shard": 2}, {}),
-}
-"""Layouts with which trainings of these cases resume."""
-
-
-@pytest.mark.parametrize("name", THEN)
+@pytest.mark.parametrize("name", RESUMED)
 @pytest.mark.full
 def test_each_kind_of_training_resumes_with_another_layout(name: str, reference: Callable[[str], Figures], tmp_path: Path) -> None:
-    """Experts, LoRA, an fp16 loss scale, bf16 weights, several stages per rank."""
-    first, saved = plan_of(name), ["--save", str(tmp_path / "saved")]
-    other = planned(*THEN[name], {}, CASES[name][3] if len(CASES[name]) > 3 else {})
-    started = trained(first, tmp_path / "first", "--steps", "1", *saved)
-    continued = trained(other, tmp_path / "then", "--steps", "3", *saved)
-    assert_close(started + continued, reference(name), first.workload.precision)
+    """Experts, LoRA, an fp16 loss scale, bf16 weights, 4-bit weights, which are kept bit for bit in another precision, and several
+    stages per rank: after the first step of the case's own run.
+    """
+    plan, then, saved = plan_of(name), resumed(name), tmp_path / "saved"
+    whole = trained(plan, tmp_path / "first", "--steps", str(STEPS), "--save", str(saved), "--save-every", "1", "--keep", "3")
+    assert_close(whole, reference(name), plan.workload.precision)
+    rest = trained(then, tmp_path / "then", "--steps", str(STEPS), "--resume", str(saved / "step-00000001"))
+    assert_close(whole[:1] + rest, reference(name), then.workload.precision)
 
 
-@pytest.mark.parametrize("kind", ["uint16", "uint32", "npy", "arrow"])
+def test_weekly_cases_only_combine_what_scripts_of_the_full_run_have() -> None:
+    """Each conditional line, each pair of axes, and each kind of training in each precision."""
+    cases = {name: plan_of(name) for name in CASES}
+    compared = [plan for name, plan in cases.items() if name not in WEEKLY] + [resumed(name) for name in RESUMED]
+    compared += [planned(*case) for case in CHAIN.values()]
+    known = set().union(*map(parts_of, compared))
+    assert {name: own for name, plan in cases.items() if (own := parts_of(plan) - known)} == {}
+
+
 @pytest.mark.full
-def test_the_script_reads_the_data_files_of_strategist_run(kind: str, tmp_path: Path) -> None:
-    """Two and a half epochs, each with its own order."""
-    data = tokens(tmp_path / "text.bin", 64 * 13 + 1, "uint32" if kind == "uint32" else "uint16")
-    data_settings = {"data_type": "uint32"} if kind == "uint32" else {}
-    if kind == "npy":
-        data = tmp_path / "text.npy"
-        np.save(data, np.fromfile(tmp_path / "text.bin", "uint16").astype("int64"))
-    if kind == "arrow":
-        rows = np.fromfile(tmp_path / "text.bin", "uint16").reshape(-1, 7).tolist()
-        data = save_to_disk(tmp_path / "set", {"input_ids": rows})
-    arguments = ["--data-type", "uint32"] if data_settings else []
-    found = trained(plan_of("ddp"), tmp_path / "run", "--steps", "4", "--data", str(data), *arguments)
-    assert_close(found, run_alone({}, tmp_path / "alone", 4, data=str(data), **data_settings))
+def test_the_script_reads_the_data_files_of_strategist_run(tmp_path: Path) -> None:
+    """The same tokens in each kind of file; two and a half epochs, each with its own order."""
+    data, wide = (tokens(tmp_path / f"{kind}.bin", 64 * 13 + 1, kind) for kind in ("uint16", "uint32"))
+    written = np.fromfile(data, "uint16")
+    np.save(tmp_path / "text.npy", written.astype("int64"))
+    rows = save_to_disk(tmp_path / "set", {"input_ids": written.reshape(-1, 7).tolist()})
+    expected = run_alone({}, tmp_path / "alone", 4, data=str(data))
+    files: tuple[list[object], ...] = ([data], [wide, "--data-type", "uint32"], [tmp_path / "text.npy"], [rows])
+    for number, given in enumerate(files):
+        found = trained(plan_of("ddp"), tmp_path / str(number), "--steps", "4", "--data", *map(str, given))
+        assert_close(found, expected)
 
 
 FOLDERS = {
@@ -171,22 +196,24 @@ FOLDERS = {
 }
 
 
-@pytest.mark.parametrize("name", FOLDERS)
 @pytest.mark.full
-def test_exported_hugging_face_weights_load_in_run_scripts_and_transformers(name: str, tmp_path: Path) -> None:
+def test_exported_hugging_face_weights_load_in_run_scripts_and_transformers(tmp_path: Path) -> None:
     """After two training steps."""
-    plan, settings = planned(*FOLDERS[name]), {**FOLDERS[name][3], "train": "full"}
-    settings.pop("lora_rank", None)
-    folder = str(tmp_path / "folder")
-    found = trained(plan, tmp_path / "run", "--steps", "2", "--export-weights", folder, "--save", str(tmp_path / "saved"))
-    expected = run_alone(settings, tmp_path / "alone", 1, weights=folder)
-    other = planned({"dp_replicate": 2}, {}, {}, settings)
-    assert_close(trained(other, tmp_path / "other", "--steps", "1", "--weights", folder), expected)
-    assert expected[0][0] < found[0][0]
-    command = [sys.executable, "-m", "formats.transformers_loss", folder, str(plan.workload.seq_len)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
+    alone, scripts, folders = dict[str, Figures](), dict[str, Figures](), [str(tmp_path / name) for name in FOLDERS]
+    for (name, case), folder in zip(FOLDERS.items(), folders, strict=True):
+        settings = {name: value for name, value in case[3].items() if name != "lora_rank"} | {"train": "full"}
+        saved = ["--export-weights", folder, "--save", str(tmp_path / f"saved {name}")]
+        began = trained(planned(*case), tmp_path / f"run {name}", "--steps", "2", *saved)
+        alone[name] = run_alone(settings, tmp_path / f"alone {name}", 1, weights=folder)
+        other = planned({"dp_replicate": 2}, {}, {}, settings)
+        scripts[name] = trained(other, tmp_path / f"other {name}", "--steps", "1", "--weights", folder)
+        assert alone[name][0][0] < began[0][0], name
+    done = forked(1, ["formats.transformers_loss", str(other.workload.seq_len), *folders])
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) == pytest.approx(expected[0][0], rel=1e-5)
+    expected = {name: figures[0][0] for name, figures in alone.items()}
+    assert {name: float(loss) for name, loss in zip(FOLDERS, done.stdout.split(), strict=True)} == pytest.approx(expected, rel=1e-5)
+    for name, figures in scripts.items():
+        assert_close(figures, alone[name])
 
 
 @pytest.mark.full
@@ -199,15 +226,6 @@ def test_hugging_face_weights_are_quantised_as_strategist_run_quantises_them(tmp
     for number, layout in enumerate(({"pp": 2}, {"dp_shard": 3})):
         plan = planned(layout, PIPELINE if "pp" in layout else {"micro_batch": 4}, {}, settings)
         assert_close(trained(plan, tmp_path / str(number), "--steps", str(STEPS), "--weights", folder), expected, "bf16")
-
-
-@pytest.mark.full
-def test_a_checkpoint_of_4_bit_weights_resumes_in_another_precision(reference: Callable[[str], Figures], tmp_path: Path) -> None:
-    """Bytes stay as they are, in whichever type they are seen: the losses are those of training in that precision throughout."""
-    started = trained(plan_of("fp16 qlora"), tmp_path / "first", "--steps", "1", "--save", str(tmp_path / "saved"))
-    other = planned({"dp_replicate": 2}, {"micro_batch": 2}, {}, QLORA | {"precision": "bf16"})
-    continued = trained(other, tmp_path / "then", "--steps", "3", "--save", str(tmp_path / "saved"))
-    assert_close(started + continued, reference("fp16 qlora"), "bf16")
 
 
 @pytest.mark.full
@@ -228,10 +246,10 @@ def test_the_tokenizer_is_copied_and_a_missing_tensor_is_an_error(tmp_path: Path
 @pytest.mark.full
 def test_an_fp16_overflow_skips_the_step_and_halves_the_loss_scale(name: str, tmp_path: Path) -> None:
     """Losses equal those with learning rate 0 up to the first step with finite gradients."""
-    still = trained(plan_of(name), tmp_path / "still", "--steps", "26", changes={"LEARNING_RATE = 1.0": "LEARNING_RATE = 0.0"})
-    tried = trained(plan_of(name), tmp_path / "tried", "--steps", "26", changes={"2.0**16": "2.0**32"})
+    still = trained(plan_of(name), tmp_path / "still", "--steps", "10", changes={"LEARNING_RATE = 1.0": "LEARNING_RATE = 0.0"})
+    tried = trained(plan_of(name), tmp_path / "tried", "--steps", "10", changes={"2.0**16": "2.0**25"})
     finite = next(step for step, (_, norm) in enumerate(tried) if norm < 1e6)
-    assert 0 < finite < 24
+    assert 0 < finite < 8
     losses, unchanged = ([loss for loss, _ in found] for found in (tried, still))
     assert losses[: finite + 1] == pytest.approx(unchanged[: finite + 1], rel=5e-5)
     assert losses[finite + 1] != pytest.approx(unchanged[finite + 1], rel=5e-4)

@@ -84,9 +84,10 @@ def test_classes_get_the_verdicts_of_their_candidates() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(("requests", "seed"), [(50, 22), pytest.param(250, 23, marks=pytest.mark.weekly)])
 @pytest.mark.usefixtures("_judged")
-def test_classes_of_many_requests_get_the_verdicts_of_their_candidates() -> None:
-    assert not differing_requests(150, seed=22)
+def test_classes_of_many_requests_get_the_verdicts_of_their_candidates(requests: int, seed: int) -> None:
+    assert not differing_requests(requests, seed=seed)
 
 
 @pytest.mark.parametrize("backend", ["torchtitan", "megatron-lm", "native"])

@@ -143,9 +143,12 @@ def test_each_candidate_is_priced_as_if_its_stack_were_the_only_one() -> None:
 
 
 @pytest.mark.full
-def test_pruned_rankings_of_many_requests_begin_like_the_full_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("requests", "seed"), [(60, 6), pytest.param(300, 8, marks=pytest.mark.weekly)])
+def test_pruned_rankings_of_many_requests_begin_like_the_full_ones(
+    requests: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     in_small_parts(monkeypatch, 1024)
-    assert not differing_requests(200, seed=6)
+    assert not differing_requests(requests, seed=seed)
 
 
 def test_a_default_that_no_layout_keeps_does_not_end_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
