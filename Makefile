@@ -128,7 +128,7 @@ memory: $(STAMP)
 # Hours: reliability at full size. ONLY=TEST runs one, SEED=N as another run had it, MINUTES=N for so long; with KEPT=FOLDER a soak
 # that was stopped goes on.
 OPTIONS = $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEPT),--kept $(KEPT))
-chaos: $(STAMP)
+chaos: frameworks
 	$(BIN)/pytest -m '(chaos or weekly) and not gpu' --weekly --figures docs/reliability.md $(OPTIONS) '$(or $(ONLY),tests)'
 
 # Minutes: an environment is made anew.

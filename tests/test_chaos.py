@@ -86,9 +86,17 @@ def test_a_failing_test_prints_its_seed(weekly: tuple[Path, str]) -> None:
     assert "seed 7\n" in weekly[1]
 
 
-@pytest.mark.parametrize("only", ["", "tests/executors/test_faulty_trials.py::test_many_trials_in_a_row_leak_nothing[runtime]"])
+@pytest.mark.parametrize(
+    "only",
+    [
+        "",
+        "tests/executors/test_faulty_trials.py::test_many_trials_in_a_row_leak_nothing[runtime]",
+        "tests/executors/test_runtime.py::test_a_stopped_rank_is_a_timeout",
+    ],
+    ids=["all", "chaos", "weekly"],
+)
 def test_make_chaos_finds_its_tests(only: str) -> None:
-    make = ["make", "-n", "-o", ".venv/ready", "chaos", f"ONLY={only}", "SEED=7"]
+    make = ["make", "-n", "-o", ".venv/ready", "-o", "frameworks", "chaos", f"ONLY={only}", "SEED=7"]
     # Flags of an outer `make test` would print the folder.
     ours = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
     program, *words = shlex.split(subprocess.run(make, cwd=ROOT, env=ours, capture_output=True, text=True, check=True).stdout)

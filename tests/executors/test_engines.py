@@ -40,11 +40,13 @@ HERE = "env HOST={host} sh -c {command}"
 """A remote shell to this machine, which plays both hosts."""
 
 SETTINGS = TrialSettings(steps=4, init_timeout_seconds=60.0, step_timeout_seconds=60.0, wall_timeout_seconds=150.0)
+PATIENT = replace(SETTINGS, init_timeout_seconds=600.0, step_timeout_seconds=600.0, wall_timeout_seconds=1200.0)
+"""For ranks that import torch beside other programs; the test's timeout ends those that hang."""
 CLUSTER = """
 name: two boxes on a 100 Mbit/s link
 device: cpu
 nodes: 2
-gpus_per_node: 2
+gpus_per_node: 1
 inter: {name: a slow link, fabric: ethernet, bytes_per_second: 12 MB/s, pair_bytes_per_second: 12 MB/s, latency_seconds: 1ms}
 """
 
@@ -77,7 +79,7 @@ def test_each_host_runs_the_same_number_of_ranks(plan: Plan, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("fault", "outcome", "rank"),
-    [("raises", Outcome.CRASH, 1), ("oom", Outcome.OOM, 1), ("temporary-files@measure", Outcome.CRASH, 1)],
+    [("oom", Outcome.OOM, 1), ("temporary-files@measure", Outcome.CRASH, 1)],
 )
 @pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
@@ -187,19 +189,16 @@ def test_pipeline_parallelism_across_hosts_beats_tensor_parallelism_as_predicted
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     workload = Workload(seq_len=128, global_batch=8, precision="fp32")
     asked = situation(Request(model="tiny", gpus=str(tmp_path / "cluster.yaml"), workload=workload))
-    inside = Candidate(
-        layout=Layout(pp=2, tp=2),
-        knobs=Knobs(micro_batch=2, no_sync=True, sequence_parallel=True),
-        options=Options(rendezvous="c10d"),
-    )
-    across = Candidate(layout=Layout(tp=4), knobs=Knobs(micro_batch=2, sequence_parallel=True))
-    plans = {name: price_candidate(asked, chosen, deck=deck()) for name, chosen in (("inside", inside), ("across", across))}
+    options, batch = Options(rendezvous="c10d"), Knobs(micro_batch=2)
+    stages = Candidate(layout=Layout(pp=2), knobs=replace(batch, no_sync=True), options=options)
+    shards = Candidate(layout=Layout(tp=2), knobs=replace(batch, sequence_parallel=True))
+    plans = {name: price_candidate(asked, chosen, deck=deck()) for name, chosen in (("stages", stages), ("shards", shards))}
     runner = LocalExecutor(study="hosts", engine=hosts(pair.hosts, SHELL))
-    found = {name: runner.execute(plan, tmp_path / name, SETTINGS) for name, plan in plans.items()}
+    found = {name: runner.execute(plan, tmp_path / name, PATIENT) for name, plan in plans.items()}
     assert {name: item.outcome for name, item in found.items()} == dict.fromkeys(plans, Outcome.OK)
-    assert found["across"].step_seconds > 1.5 * found["inside"].step_seconds
-    assert plans["across"].estimate.step_seconds > 1.5 * plans["inside"].estimate.step_seconds
-    assert found["inside"].losses == pytest.approx(found["across"].losses, rel=1e-4)
+    assert found["shards"].step_seconds > 1.5 * found["stages"].step_seconds
+    assert plans["shards"].estimate.step_seconds > 1.5 * plans["stages"].estimate.step_seconds
+    assert found["stages"].losses == pytest.approx(found["shards"].losses, rel=1e-4)
     assert leftover_processes() == {}
 
 

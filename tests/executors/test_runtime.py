@@ -74,14 +74,14 @@ def test_a_plan_that_does_not_fit_runs_out_of_memory(plan: Plan, tmp_path: Path)
     assert measurement.outcome is Outcome.OOM, measurement.evidence
 
 
-@pytest.mark.full
+@pytest.mark.weekly
 def test_a_killed_rank_is_named_and_not_its_failing_peer(plan: Plan, tmp_path: Path):
     measurement = execute(plan, tmp_path, LONG, signal_rank_1(signal.SIGKILL))
     assert (measurement.outcome, measurement.evidence.rank) == (Outcome.CRASH, 1), measurement.evidence
     assert "signal 9" in measurement.evidence.message
 
 
-@pytest.mark.full
+@pytest.mark.weekly
 def test_a_stopped_rank_is_a_timeout(plan: Plan, tmp_path: Path):
     measurement = execute(plan, tmp_path, LONG, signal_rank_1(signal.SIGSTOP))
     assert (measurement.outcome, measurement.evidence.rank) == (Outcome.TIMEOUT, 1), measurement.evidence

@@ -11,10 +11,10 @@ from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSet
 from strategist.contract.plan import Plan
 from strategist.contract.progress import Progress
 from strategist.errors import InputError
+from strategist.executors import simulator
 from strategist.executors.local import LocalExecutor
 from strategist.executors.shadow import ShadowExecutor
 from strategist.executors.simulate_first import SimulateFirstExecutor
-from strategist.executors.simulator import simulate
 
 SETTINGS = TrialSettings(steps=4, init_timeout_seconds=20.0, step_timeout_seconds=20.0, wall_timeout_seconds=60.0)
 
@@ -42,8 +42,12 @@ def test_a_plan_that_cannot_fit_is_measured_by_simulation(
 
 
 @pytest.mark.full
-def test_a_plan_one_byte_too_large_is_not_run(plan: Plan, tmp_path: Path, make_executor: Callable[..., LocalExecutor]) -> None:
-    peak = simulate(plan).peak_rank.peak_memory_bytes
+def test_a_plan_one_byte_too_large_is_not_run(
+    plan: Plan, tmp_path: Path, make_executor: Callable[..., LocalExecutor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = simulator.simulate(plan)
+    peak = simulation.peak_rank.peak_memory_bytes
+    monkeypatch.setattr(simulator, "_simulated", lambda *_: simulation.ranks)  # which are the same with any capacity
     executor = SimulateFirstExecutor(inner=make_executor("none"))
     found = executor.execute(holding(plan, peak - 1), tmp_path / "large", SETTINGS)
     assert (found.kind, found.outcome, found.peak_memory_bytes) == (Kind.SIMULATED, Outcome.OOM, (peak,))

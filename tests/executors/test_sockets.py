@@ -42,7 +42,7 @@ def _open(pid: int) -> list[str]:
         return []
 
 
-@pytest.mark.full
+@pytest.mark.weekly
 @pytest.mark.torch
 @pytest.mark.chaos("Security", "listening sockets of the processes of a real trial")
 def test_the_ranks_of_a_trial_listen_on_loopback_only(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
@@ -58,6 +58,7 @@ def test_the_ranks_of_a_trial_listen_on_loopback_only(plan: Plan, tmp_path: Path
         thread.start()
         while thread.is_alive():
             seen |= listening({pid for pid, tag in tagged("sockets.").items() if f".{os.getpid()}." in tag})
+            time.sleep(0.01)
         assert outcomes == [Outcome.OK]
     assert seen, "no listening socket was seen"
     elsewhere = seen - LOOPBACK

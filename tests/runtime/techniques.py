@@ -4,7 +4,10 @@ Each technique is defined once, as a predicate of a plan; counts are those of th
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import combinations
+from typing import TypeVar
 
 from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome
@@ -18,6 +21,7 @@ from .cases import cases
 from .rounding import TOLERANCES, rounding
 
 Predicate = Callable[[Plan], bool]
+Part = TypeVar("Part")
 
 
 def setting(name: str, *values: object) -> Predicate:
@@ -132,23 +136,58 @@ TECHNIQUES: dict[str, dict[str, Predicate]] = {
 TESTED_ELSEWHERE = {"adamw8bit"}
 """Each rank quantizes blocks of its own shard, so layouts differ; tested in test_optimizer.py."""
 
+MOST_RANKS = 4
+"""The most ranks of a case of the full run alone."""
+
 
 def in_every_run() -> list[str]:
     """Names of a few cheap parity cases that cover each technique and each combination; ``make test`` trains these."""
-    plans = {name: plan for name, plan in cases() if not name.startswith("reference")}
-    techniques = {name: used for group in TECHNIQUES.values() for name, used in group.items() if name not in TESTED_ELSEWHERE}
-    covers = {name: {technique for technique, used in techniques.items() if used(plan)} for name, plan in plans.items()}
-    chosen, missing = list[str](), set(techniques)
+    covers = {name: techniques_of(plan) for name, plan in parity_cases().items()}
+    return cheapest_cover(covers, set().union(*covers.values()))
+
+
+def in_full_run() -> list[str]:
+    """Names of the cases that ``make test-all`` trains. With those of every run they have all pairs of techniques and all values of
+    settings that cases on at most four ranks have.
+    """
+    covers = {name: pairs_and_values(plan) for name, plan in parity_cases().items()}
+    others = {name: found for name, found in covers.items() if parity_cases()[name].candidate.layout.world_size <= MOST_RANKS}
+    return cheapest_cover(others, set().union(*others.values()).difference(*(covers[name] for name in in_every_run())))
+
+
+@cache
+def parity_cases() -> dict[str, Plan]:
+    """The parallel plans that are compared with one process."""
+    return {name: plan for name, plan in cases() if not name.startswith("reference")}
+
+
+def techniques_of(plan: Plan) -> set[str]:
+    """The techniques of ``TECHNIQUES`` that a parity case tests."""
+    each = (item for group in TECHNIQUES.values() for item in group.items())
+    return {name for name, used in each if name not in TESTED_ELSEWHERE and used(plan)}
+
+
+def pairs_and_values(plan: Plan) -> set[tuple[str, str]]:
+    """Pairs of techniques, and values of settings, of the workload and of the model."""
+    values = {name: value_of(plan.candidate, name) for name in SETTING_NAMES if plan.matters(name)}
+    values |= {**vars(plan.workload), "model": plan.model.name}
+    return {*combinations(sorted(techniques_of(plan)), 2), *((name, str(value)) for name, value in values.items())}
+
+
+def cheapest_cover(covers: Mapping[str, set[Part]], wanted: set[Part]) -> list[str]:
+    """Names of cheap cases that together have all ``wanted``."""
+    plans = parity_cases()
+    chosen, missing = list[str](), set(wanted)
     while missing:
-        chosen.append(max(plans, key=lambda name: len(covers[name] & missing) / cost(plans[name])))
+        chosen.append(max(covers, key=lambda name: len(covers[name] & missing) / cost(plans[name])))
         missing -= covers[chosen[-1]]
     for name in sorted(chosen, key=lambda name: cost(plans[name]), reverse=True):
         others = [other for other in chosen if other != name]
-        alone = covers[name] - set().union(*(covers[other] for other in others))
+        alone = (covers[name] & wanted).difference(*(covers[other] for other in others))
         if not alone:
             chosen = others
         elif plans[name].candidate.layout.world_size > 2:  # what it alone covers may need fewer ranks
-            able = [other for other in plans if covers[other] >= alone]
+            able = [other for other in covers if covers[other] >= alone]
             chosen = [*others, min(able, key=lambda other: (cost(plans[other]), other != name))]
     return chosen
 
@@ -161,7 +200,7 @@ def cost(plan: Plan) -> float:
 
 def pages() -> dict[str, str]:
     """The page, in Markdown."""
-    plans, measured = [plan for name, plan in cases() if not name.startswith("reference")], list(measurements())
+    plans, measured = list(parity_cases().values()), list(measurements())
     lines = [*_head(len(plans)), *(line for group in TECHNIQUES for line in _table(group, plans, measured))]
     return {"techniques.md": "\n".join(lines) + "\n"}
 

@@ -13,7 +13,7 @@ from strategist.contract import codec
 from .cases import cases
 from .launch import NO_COMPILER, forked, torchrun
 from .rounding import TOLERANCES, rounding
-from .techniques import in_every_run
+from .techniques import in_every_run, in_full_run, parity_cases
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 
@@ -22,15 +22,13 @@ NEGLIGIBLE = 1e-5
 positions, where a bias shifts all scores of a query equally. Kernels of another processor round differently."""
 
 CASES_AND_REFERENCES = dict(cases())
-CASES = {name: plan for name, plan in CASES_AND_REFERENCES.items() if not name.startswith("reference")}
-IN_EVERY_RUN = in_every_run()
-OTHERS = [name for name in CASES if name not in IN_EVERY_RUN]
-CHOSEN = [
-    *IN_EVERY_RUN,
-    *(pytest.param(name, marks=pytest.mark.full) for name in OTHERS[::2]),
-    *(pytest.param(name, marks=[pytest.mark.full, pytest.mark.weekly]) for name in OTHERS[1::2]),
-]
-"""Every technique and combination has a case in every run; the full run has every second of the others."""
+CASES = parity_cases()
+MARKS = (
+    dict.fromkeys(CASES, (pytest.mark.full, pytest.mark.weekly))
+    | dict.fromkeys(in_full_run(), (pytest.mark.full,))
+    | dict.fromkeys(in_every_run(), ())
+)
+"""Every technique and combination has a case in every run; the full run has a case of each pair of techniques."""
 FUSED = "compile fsdp full"
 UNSUPPORTED = {"float8 rowwise fsdp"} if tuple(map(int, version("torch").split(".")[:2])) < (2, 12) else set()
 """torch 2.11 supports rowwise float8 matmuls on GPUs only."""
@@ -76,7 +74,7 @@ def reference(plan, name):
     return f"reference {plan.model.name} {plan.workload.optimizer}{' clipped' if 'clipped' in name else ''}"
 
 
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in MARKS.items()])
 def test_a_parallel_run_trains_like_a_single_process(name, results):
     if name in UNSUPPORTED:
         pytest.skip("torch 2.11 supports rowwise float8 matmuls on GPUs only")

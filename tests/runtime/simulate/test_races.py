@@ -18,7 +18,10 @@ from ..plans import TINY, WORKLOAD, plan
 
 pytestmark = pytest.mark.torch
 MODEL = replace(TINY, layers=3, hidden_size=1024, heads=8, kv_heads=8, head_size=128, ffn_size=2048)
-"""Large enough for activation offload."""
+"""Large enough for activation offload; with a layer between the first and the last."""
+
+DEEP = replace(MODEL, layers=4)
+"""For two stages or units, of two layers each."""
 
 SHARDED, STREAMED = Layout(dp_shard=4), {"offload": "streamed", "recompute": "full", "micro_batch": 1}
 IN_BACKWARD = {"optimizer_in_backward": True, "micro_batch": 2}
@@ -63,9 +66,10 @@ IN_EVERY_RUN = ("selective with activations on the host", "streamed and updated 
 
 def races_of(name: str, folder: Path, injected: str = "") -> list[str]:
     layout, knobs, options = PLANS[name]
-    workload = replace(WORKLOAD, seq_len=512, precision="bf16")
+    workload = replace(WORKLOAD, seq_len=512, precision="bf16", global_batch=8 if layout.data_ranks > 1 else 4)
     trial_plan = plan(
-        layout=layout, knobs=Knobs(**knobs), options=Options(**options), model=MODEL, workload=workload, kind="cuda",
+        layout=layout, knobs=Knobs(**knobs), options=Options(**options), workload=workload, kind="cuda",
+        model=DEEP if layout.pp > 1 or "layers_per_unit" in options else MODEL,
         memory_bytes=80 * GIB,
     )  # fmt: skip
     codec.save(trial_plan, folder / "plan.json")

@@ -4,7 +4,9 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,8 @@ BLOCK = 4 * (WIDTH * WIDTH + WIDTH) + 8 * WIDTH * WIDTH + 5 * WIDTH + 4 * WIDTH
 PARAMETERS = BLOCKS * BLOCK + 2 * WORDS * WIDTH
 """Parameters of examples/own_model.py."""
 
+Simulate = Callable[..., SimulatedRank]
+
 
 def plan(layout: Layout, **knobs: object) -> Plan:
     """A plan for four GPUs with one row of 1,024 tokens per data-parallel rank; its own model is replaced by the user's."""
@@ -52,10 +56,18 @@ def ended(
     return forked(1, ["strategist_runtime.simulate", *arguments], place=place)
 
 
-def simulated(trial_plan: Plan, folder: Path) -> SimulatedRank:
-    done = ended(trial_plan, folder)
-    assert done.returncode == 0, done.stderr
-    return codec.load(SimulatedRank, folder / "simulated.json")
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulate:
+    """``simulated(layout, recompute)``: rank 0 with the model of examples/own_model.py; each is simulated once."""
+
+    @cache
+    def run(layout: Layout, recompute: str = "none") -> SimulatedRank:
+        folder = tmp_path_factory.mktemp("simulated")
+        done = ended(plan(layout, recompute=recompute), folder)
+        assert done.returncode == 0, done.stderr
+        return codec.load(SimulatedRank, folder / "simulated.json")
+
+    return run
 
 
 def refusal(trial_plan: Plan, folder: Path, code: str = "own_model:build", place: Path = EXAMPLES) -> str:
@@ -69,8 +81,8 @@ def traffic_row(rank: SimulatedRank, axis: str, collective: str) -> Traffic:
     return next(row for row in rank.traffic if (row.axis, row.collective) == (axis, collective))
 
 
-def test_fsdp_shards_the_blocks_of_a_user_model_one_by_one(tmp_path: Path) -> None:
-    found = simulated(plan(Layout(dp_shard=4), reshard_after_forward=True), tmp_path)
+def test_fsdp_shards_the_blocks_of_a_user_model_one_by_one(simulated: Simulate) -> None:
+    found = simulated(Layout(dp_shard=4))
     assert found.memory["parameters"] == PARAMETERS * 4 // 4
     assert traffic_row(found, "dp_shard", "all_gather").calls == 2 * BLOCKS + 1
     assert traffic_row(found, "dp_shard", "all_gather").message_bytes == 4 * (2 * BLOCKS * BLOCK + 2 * WORDS * WIDTH)
@@ -82,32 +94,31 @@ def test_fsdp_shards_the_blocks_of_a_user_model_one_by_one(tmp_path: Path) -> No
 
 
 @pytest.mark.full
-def test_a_user_models_own_loss_receives_its_outputs(tmp_path: Path) -> None:
+def test_a_user_models_own_loss_receives_its_outputs(simulated: Simulate) -> None:
     """Logits of half of the sequence, in fp32."""
-    found = simulated(plan(Layout(dp_shard=4), recompute="full"), tmp_path)
+    found = simulated(Layout(dp_shard=4), recompute="full")
     assert found.memory["logits"] % (1024 // 2 * WORDS * 4) < 2**16
     assert {"layers.up", "loss"} <= set(found.modules)
 
 
 @pytest.mark.full
-def test_blocks_of_a_user_model_are_recomputed(tmp_path: Path) -> None:
-    kept = simulated(plan(Layout(dp_shard=4)), tmp_path)
-    again = simulated(plan(Layout(dp_shard=4), recompute="full"), tmp_path)
+def test_blocks_of_a_user_model_are_recomputed(simulated: Simulate) -> None:
+    kept, again = simulated(Layout(dp_shard=4)), simulated(Layout(dp_shard=4), recompute="full")
     assert again.memory["activations"] < 0.2 * kept.memory["activations"]
     assert 1.15 < again.flops / kept.flops < 4 / 3
 
 
 @pytest.mark.full
-def test_ddp_reduces_gradients_of_a_user_model(tmp_path: Path) -> None:
-    found = simulated(plan(Layout(dp_replicate=4)), tmp_path)
+def test_ddp_reduces_gradients_of_a_user_model(simulated: Simulate) -> None:
+    found = simulated(Layout(dp_replicate=4))
     assert traffic_row(found, "dp_replicate", "all_reduce").message_bytes == 4 * PARAMETERS + 24  # and metrics of the step
     parts = {name: found.memory[name] for name in ("parameters", "gradients", "communication")}
     assert parts == dict.fromkeys(parts, 4 * PARAMETERS)
 
 
 @pytest.mark.full
-def test_a_user_models_own_tensor_parallel_plan_is_applied(tmp_path: Path) -> None:
-    found = simulated(plan(Layout(tp=2, dp_shard=2)), tmp_path)
+def test_a_user_models_own_tensor_parallel_plan_is_applied(simulated: Simulate) -> None:
+    found = simulated(Layout(tp=2, dp_shard=2))
     sharded = BLOCKS * (BLOCK - 6 * WIDTH)  # without norms and biases of row-parallel linears
     assert found.memory["parameters"] == 4 * (sharded // 2 + PARAMETERS - sharded) // 2
     assert traffic_row(found, "tp", "all_reduce").calls == BLOCKS * (

@@ -100,8 +100,8 @@ def test_a_failed_save_is_reported_and_a_later_one_succeeds(tmp_path: Path) -> N
 @pytest.mark.timeout(7200)
 @pytest.mark.chaos("Checkpoints", "saves of real ranks with SIGKILL of any rank or of all, and failing disks")
 def test_saved_checkpoints_are_readable_after_kills_and_disk_faults(tmp_path: Path, chaos: Chaos) -> None:
-    chances, wanted = chaos.random(), chaos.size(90, 10_000)
-    chosen = chances.sample([given for _, given in plans()], chaos.size(3, len(KINDS) * len(LAYOUTS)))
+    chances, wanted = chaos.random(), chaos.size(60, 10_000)
+    chosen = chances.sample([given for _, given in plans()], chaos.size(2, len(KINDS) * len(LAYOUTS)))
     results, deaths = [], 0
     for number, given in enumerate(chosen):
         training = TrainingSessions(tmp_path / f"{number}", given)
