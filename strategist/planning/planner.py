@@ -11,37 +11,31 @@ import numpy as np
 from strategist.alternatives.change import Change
 from strategist.alternatives.convergence import convergence_changes
 from strategist.alternatives.resources import changes, last_resorts
-from strategist.bound.lower_bound import lower_bound
 from strategist.cards.deck import Deck
 from strategist.contract.answer import Alternative, Answer, BackendPlan, Dropped
 from strategist.contract.cluster import Cluster
-from strategist.contract.estimate import Estimate
-from strategist.contract.knobs import Candidate, show_value
+from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
 from strategist.contract.pipeline_stages import stream_rounds
-from strategist.contract.plan import Digests, Plan
+from strategist.contract.plan import Plan
 from strategist.contract.progress import counted
 from strategist.contract.request import Request
-from strategist.contract.stack import NATIVE, Stack, native_stack
+from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
-from strategist.cost.heterogeneous_nodes import price_heterogeneous
 from strategist.cost.shipped_calibrations import factors, unseen_devices
-from strategist.cost.simulated_steps import MAX_PASSES, Simulated, simulated, streamed_round, with_simulated
+from strategist.cost.simulated_steps import MAX_PASSES, Simulated, simulated, streamed_round
 from strategist.cost.training_time import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
+from strategist.planning.candidate_plans import completed, estimates, priced_plan, resolved, resolved_plans, stacks_of
 from strategist.planning.preferred_devices import best_size, throughput
-from strategist.planning.ranking import PlanningContext, backend_stack, blocking_laws, ranking_of, with_resolved
+from strategist.planning.ranking import PlanningContext, backend_stack, blocking_laws, ranking_of
 from strategist.planning.verdict import verdict
 from strategist.profiles.heterogeneous_clusters import node_differences
 from strategist.profiles.situation import Situation, situation as resolve_situation
 from strategist.profiles.stacks import stack_of_plan
-from strategist.programs.backends import backends, load_backend
-from strategist.rules.backend import ANY_BACKEND
-from strategist.rules.policy_evaluation import reasons
 from strategist.search.downsampling import best_distinct
-from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.needed_candidates import NEAR_TIE, objective_cost
 from strategist.search.rank import ALL_TIMED, Places, Ranking, candidate
 from strategist.search.simulated_reranking import SEARCHED_PLACES
@@ -172,10 +166,8 @@ def resolve_candidate(
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
-    stack = stack or backend_stack(situation, chosen)
-    estimate = _estimate(situation, chosen, calibration, stack)
-    context = PlanningContext(deck=deck, calibration=calibration)
-    return _resolved_plan(situation, chosen, estimate, chosen.options.pp_split, context, stack)
+    [plan] = resolved_plans(situation, [chosen], PlanningContext(deck=deck, calibration=calibration), stack)
+    return completed(plan, deck, stack)
 
 
 def price_candidate(
@@ -187,9 +179,9 @@ def price_candidate(
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
-    stack = stack or backend_stack(situation, chosen)
-    estimate = _estimate(situation, chosen, calibration, stack)
-    return _complete_plan(situation, chosen, estimate, PlanningContext(deck=deck, calibration=calibration), stack)
+    context, stacks = PlanningContext(deck=deck, calibration=calibration), stacks_of(situation, [chosen], stack)
+    [estimate] = estimates(situation, [chosen], context, stacks)
+    return completed(priced_plan(situation, chosen, estimate, stacks[0], context), deck, stacks[0])
 
 
 def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simulated:
@@ -219,22 +211,6 @@ def simulated_round(plan: Plan, calibration: Calibration | None = None) -> tuple
     return found, stream_rounds(plan.accumulation, plan.candidate.layout.pp)
 
 
-def _estimate(situation: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
-    """The prediction for one candidate, which must keep the laws of layout and knobs; its step is simulated where it has stages."""
-    model, cluster, workload = situation.model, situation.cluster, situation.request.workload
-    if violations := chosen.violations(model, workload, cluster.devices):
-        raise InputError("candidate", violations[0], "change a setting that the law names")
-    known, used_stack = factors(calibration, cluster, stack), _used_stack(chosen, workload, stack)
-    columns = table([row_of(chosen, chosen.accumulation(workload))])
-    found = _simulated(model, cluster, workload, chosen, known, used_stack)
-    return with_simulated(price_heterogeneous(model, cluster, workload, columns, known, used_stack), found, [0]).estimate(0)
-
-
-def _used_stack(chosen: Candidate, workload: Workload, stack: Stack | None) -> Stack:
-    """The given stack, or that of the native back end."""
-    return stack or native_stack(chosen.options, workload.optimizer)
-
-
 def _simulated(
     model: ModelShape,
     cluster: Cluster,
@@ -257,48 +233,9 @@ def best_of(situation: Situation, ranking: Ranking, context: PlanningContext) ->
 def _plan(situation: Situation, ranking: Ranking, row: int, context: PlanningContext) -> Plan:
     split = "weighted" if row in ranking.weighted else "even"
     chosen, estimate = candidate(ranking.columns, row), ranking.priced.estimate(row)
-    return _resolved_plan(situation, chosen, estimate, split, context, backend_stack(situation, chosen))
-
-
-def _resolved_plan(
-    situation: Situation, chosen: Candidate, estimate: Estimate, split: str, context: PlanningContext, stack: Stack | None
-) -> Plan:
-    """The candidate with its options resolved. Two options change its price, which is then computed again: the pipeline's
-    ``split`` and an optimizer update that is not fused.
-    """
-    chosen = with_resolved(situation, chosen, estimate, context.deck)
-    if violations := chosen.option_violations():  # only fixed options can break a law: the others are resolved within the laws
-        fix_options = "".join(f" --fix {name}={show_value(value)}" for name, value in situation.request.fix.items())
-        raise InputError(fix_options.strip(), violations[0], "fix less, or what the law names as well")
-    differs = _used_stack(chosen, situation.request.workload, stack) is not (stack or NATIVE)
-    if differs or (chosen.layout.pp > 1 and chosen.options.pp_split != split):
-        estimate = _estimate(situation, chosen, context.calibration, stack)
-    return _complete_plan(situation, chosen, estimate, context, stack)
-
-
-def _complete_plan(
-    situation: Situation, chosen: Candidate, estimate: Estimate, context: PlanningContext, stack: Stack | None
-) -> Plan:
-    model, cluster, workload = situation.model, situation.cluster, situation.request.workload
-    deck, calibration = context.deck, factors(context.calibration, cluster, stack)
-    facts = {**situation_facts(model, cluster, workload), **estimate_facts(estimate)}
-    known = (
-        *backends(),
-        *({situation.request.backend} - {ANY_BACKEND, *backends()}),
-    )  # a program is checked only if it was requested
-    supporting = [backend.name for name in known if (backend := load_backend(name)).runs(chosen, model, workload, facts)]
-    return Plan(
-        model=model,
-        cluster=cluster,
-        workload=workload,
-        candidate=chosen,
-        estimate=estimate.with_bound(lower_bound(model, cluster, workload, chosen, stack or NATIVE)),
-        reasons=reasons(deck, facts, row_of(chosen, chosen.accumulation(workload))),
-        digests=Digests(deck=deck.digest, profiles=situation.digest, calibration=calibration.digest),
-        backends=tuple(supporting),
-        stack=stack.name if stack else "",
-        request=situation.request,
-    ).identified()
+    stack = backend_stack(situation, chosen)
+    [plan] = resolved(situation, [chosen], [estimate], [split], context, [stack])
+    return completed(plan, context.deck, stack)
 
 
 def _alternatives(
