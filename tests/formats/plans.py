@@ -83,7 +83,7 @@ def _best(format: str, index: int, count: int) -> tuple[Plan, ...]:
 def _plans(format: str, index: int, count: int) -> tuple[Plan, ...]:
     request = _request(format, index)
     problem, found = situation(request), [plan.candidate for plan in _best(format, index, count // 3)]
-    found += [candidate for candidate in (_each(request) if index == 0 else ()) if candidate not in found]
+    found += [candidate for candidate in (_each(format) if index == 0 else ()) if candidate not in found]
     draws, values = random.Random(f"{format} {index}"), _values(format)
     for _ in range(CHANGES if found else 0):
         if len(found) >= count:
@@ -94,8 +94,13 @@ def _plans(format: str, index: int, count: int) -> tuple[Plan, ...]:
     return tuple(price_candidate(problem, candidate, deck=deck()) for candidate in found)
 
 
-def _each(request: Request) -> Iterator[Candidate]:
-    """The best candidate with each value of the settings that must all be tried."""
+@cache
+def _each(format: str) -> tuple[Candidate, ...]:
+    """The best candidate of the first situation with each value of the settings that must all be tried."""
+    return tuple(dict.fromkeys(_best_with_each_value(_request(format, 0))))
+
+
+def _best_with_each_value(request: Request) -> Iterator[Candidate]:
     limits = load_backend(request.backend).limits
     tried: list[tuple[str, KnobValue]] = [(name, value) for name in TRIED for value in limits.get(full_name(name), ())]
     tried += [(name, 2) for name in AXES if 2 in limits.get(full_name(name), (2,))]

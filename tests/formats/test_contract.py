@@ -172,7 +172,7 @@ def test_no_reason_is_stated_twice(name: str) -> None:
 def test_values_that_a_format_does_not_choose_have_no_reason(name: str) -> None:
     """Such as a degree of pipelines where the framework has none: a card's reason for it decided nothing."""
     backend = load_backend(name)
-    for plan in plans(name, 1):
+    for plan in plans(name, FEW[0], FEW[1][:1]):
         text = "\n".join(file.text for file in export_plan(plan, name).files)
         fixed = [setting for setting in SETTING_NAMES if not backend.varies(full_name(setting))]
         assert fixed
