@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -11,16 +11,16 @@ from strategist.cards.deck import Deck, PolicyRef
 from strategist.cards.flow import Step
 from strategist.contract.estimate import DEFAULT_CONFIDENCE
 from strategist.contract.explanation import EQUAL_MARGIN, Advice, Decision, ExplainedStep, Explanation, Nearest, Obstacle, WhyNot
-from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, show_value
-from strategist.contract.layout import DEGREES, Layout
+from strategist.contract.knobs import Candidate, KnobValue, show_value
 from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.progress import counted
-from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_CHOICES, SETTING_NAMES, full_name, value_of, with_settings
+from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, full_name, value_of
 from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS, setting, show_fact
 from strategist.frozen import frozen
+from strategist.planning.variants import other_values, variants
 from strategist.rules.policy_evaluation import judge
 from strategist.rules.policy_matching import affected_settings, condition_holds, condition_names, preconditions_hold, selects_row
 from strategist.search.facts import estimate_facts
@@ -48,9 +48,6 @@ EQUAL_PRICE = "their prices are equal"
 NO_EFFECT = "nothing in this plan depends on it"
 
 _DEFAULTS = vars(Options())
-
-SHARING_AXES = ("dp_shard", "dp_replicate", "pp", "cp", "tp")
-"""Axes that take or give devices when the degree of another axis changes, in the order of trying."""
 
 
 @frozen
@@ -99,7 +96,7 @@ def explain(plan: Plan, explainer: PlanExplainer) -> Explanation:
     decisions = []
     names = [full.partition(".")[2] for full in sorted(SETTINGS, key=_position_in(steps))]
     others = {
-        name: [_other(plan, name, value, explainer.search) for value in _other_values(plan, name)]
+        name: [_other(plan, name, value, explainer.search) for value in other_values(plan, name)]
         for name in names
         if plan.matters(name)
     }
@@ -239,9 +236,9 @@ def _closest_alternative(plan: Plan, name: str, value: KnobValue, explainer: Pla
 def _variants_with(plan: Plan, name: str, value: KnobValue) -> _Other:
     """The legal candidates with the value that differ from the plan in nothing else, apart from what follows from it."""
     candidate = plan.candidate if name in OPTION_NAMES else replace(plan.candidate, options=Options())
-    variants = list(_variants(candidate, name, value))
-    legal = tuple(item for item in variants if not _violations(plan, item))
-    law = _violations(plan, variants[0])[0] if variants and not legal else f"no layout of {plan.cluster.devices} devices has it"
+    found = list(variants(candidate, name, value))
+    legal = tuple(item for item in found if not _violations(plan, item))
+    law = _violations(plan, found[0])[0] if found and not legal else f"no layout of {plan.cluster.devices} devices has it"
     return _Other(name=name, value=value, variants=legal, law=law)
 
 
@@ -386,74 +383,6 @@ def reasons_about(plan: Plan, deck: Deck, full: str) -> tuple[Reason, ...]:
         if card and policy and full in affected_settings(card, policy):
             found.append(reason)
     return tuple(found)
-
-
-def _other_values(plan: Plan, name: str) -> Iterator[KnobValue]:
-    """Other values to price: all of a closed setting; half and twice of a number."""
-    value = value_of(plan.candidate, name)
-    if name in OPTION_NAMES:
-        return
-    if name in SETTING_CHOICES:
-        yield from (choice for choice in SETTING_CHOICES[name] if choice is not value and choice != value)
-    elif isinstance(value, int):
-        yield from (number for number in (value // 2, value * 2) if number >= 1 and number != value)
-
-
-def _variants(candidate: Candidate, name: str, value: KnobValue) -> Iterator[Candidate]:
-    """Candidates with the value, and with the changes that follow from it."""
-    for changed in _layouts_with(candidate, name, value) if name in DEGREES else (with_settings(candidate, {name: value}),):
-        for consistent in _with_dependent_settings(changed, candidate.layout):
-            if value_of(consistent, name) == value:
-                yield consistent
-
-
-def _layouts_with(candidate: Candidate, name: str, value: Any) -> Iterator[Candidate]:
-    layout = candidate.layout
-    only_changed = replace(candidate, layout=replace(layout, **{name: value}))
-    if name in ("ep", "etp"):
-        yield only_changed
-        return
-    devices = layout.world_size
-    for axis in SHARING_AXES:
-        other_devices = only_changed.layout.world_size // getattr(only_changed.layout, axis)
-        if axis != name and devices % other_devices == 0:
-            yield replace(candidate, layout=replace(only_changed.layout, **{axis: devices // other_devices}))
-    other_axis = next(axis for axis in SHARING_AXES if axis != name)
-    if devices % value == 0:  # the degree and data parallelism, where one other axis has not enough to give
-        yield replace(
-            candidate, layout=replace(layout, **{**dict.fromkeys(SHARING_AXES, 1), name: value, other_axis: devices // value})
-        )
-
-
-def _with_dependent_settings(candidate: Candidate, layout_before: Layout) -> Iterator[Candidate]:
-    """The candidate, and with knobs that its layout or another knob asks for."""
-    layout, knobs = candidate.layout, candidate.knobs
-    yield candidate
-    if knobs.float8_all_gather and (knobs.float8 != "tensorwise" or layout.fsdp_ranks == 1):
-        candidate = with_settings(candidate, {"float8_all_gather": False})
-    if layout.pp > 1 and not knobs.no_sync:
-        candidate = with_settings(candidate, {"no_sync": True})
-    if layout.pp == 1 and layout_before.pp > 1:
-        candidate = with_settings(candidate, {"pp_virtual_stages": 1, "pp_schedule": "1f1b"})
-    elif knobs.pp_schedule in (*LOOPED, *V_SHAPED) and knobs.pp_virtual_stages == 1:
-        candidate = with_settings(candidate, {"pp_virtual_stages": 2})
-    elif knobs.pp_schedule in ("gpipe", "1f1b") and knobs.pp_virtual_stages > 1:
-        candidate = with_settings(candidate, {"pp_virtual_stages": 1})
-    for tensor in _tensor_knobs(layout.tp, layout_before.tp):
-        with_tensor = with_settings(candidate, tensor)
-        yield with_tensor
-        if knobs.reshard_after_forward == "subgroup" and (layout != layout_before or knobs.reshard_group_size == 1):
-            sizes = (size for size in range(2, layout.fsdp_ranks) if layout.fsdp_ranks % size == 0)
-            yield from (with_settings(with_tensor, {"reshard_group_size": size}) for size in sizes)
-
-
-def _tensor_knobs(tp: int, tp_before: int) -> list[dict[str, bool]]:
-    """Values of sequence and loss parallelism to try if tensor parallelism is switched on or off; no changes otherwise."""
-    if (tp > 1) == (tp_before > 1):
-        return [{}]
-    if tp == 1:
-        return [{"sequence_parallel": False, "loss_parallel": False}]
-    return [{"sequence_parallel": True, "loss_parallel": loss} for loss in (True, False)]
 
 
 def _changes(before: Candidate, after: Candidate, excluded: str) -> str:
