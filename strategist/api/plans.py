@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -322,20 +323,22 @@ def _omitted_cards(plan: Plan, without: Ids) -> tuple[str, ...]:
 
 def _repriced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, "PlanExplainer"]:
     """The plan priced anew by the current deck and calibration, as the plans that it is compared with are, and its explainer."""
+    from strategist.planning.candidate_plans import completed, resolved_outlines
     from strategist.planning.explain import PlanExplainer
     from strategist.planning.neighbour_search import Neighbours
+    from strategist.planning.ranking import PlanningContext
 
     check_legal(plan)
     factors, stack = load_calibration(calibration), find_stack(plan.stack)
     plan_situation = situation_of_plan(plan, request_of(plan))
 
-    def price(candidate: Candidate) -> Plan:
-        return planner.price_candidate(plan_situation, candidate, deck=deck, calibration=factors, stack=stack)
-
-    def resolve(candidate: Candidate) -> Plan:
-        return planner.resolve_candidate(plan_situation, candidate, deck=deck, calibration=factors, stack=stack)
-
+    price = partial(planner.price_candidate, plan_situation, deck=deck, calibration=factors, stack=stack)
+    context = PlanningContext(deck=deck, calibration=factors)
+    resolve = partial(resolved_outlines, plan_situation, context=context, stack=stack)
     facts = situation_facts(plan.model, plan.cluster, plan.workload)
     search = Neighbours(situation=plan_situation, deck=deck, calibration=factors)
     repriced = replace(price(plan.candidate), id=plan.id, request=plan.request)
-    return repriced, PlanExplainer(deck=deck, known=facts, price=price, resolve=resolve, search=search)
+    explainer = PlanExplainer(
+        deck=deck, known=facts, price=price, resolve=resolve, complete=partial(completed, deck=deck), search=search
+    )
+    return repriced, explainer

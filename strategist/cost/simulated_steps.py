@@ -87,12 +87,14 @@ def simulated(
     if cluster.groups:
         return ()
     v = view(columns, workload)
+    simulable = (v.pp >= min_pp) & ~v.streamed & (v.pp * v.virtual_stages * v.accumulation <= MAX_PASSES)
+    if not simulable.any():
+        return ()
     work = work_of(model, workload, stack, v)
     steps = rank_steps(model, cluster, workload, stack, v, work, calibration)
     all_passes = _passes(model, workload, stack, v, work.layer, steps)
     rows_by_pipeline: dict[Pipeline, list[int]] = defaultdict(list)
-    simulable = v.pp * v.virtual_stages * v.accumulation <= MAX_PASSES
-    for row in np.flatnonzero((v.pp >= min_pp) & ~v.streamed & simulable).tolist():
+    for row in np.flatnonzero(simulable).tolist():
         rows_by_pipeline[pipeline_of(columns, row)].append(row)
     simulations = []
     for pipeline, rows in rows_by_pipeline.items():

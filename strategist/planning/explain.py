@@ -1,8 +1,8 @@
 """Explanation of a plan: for each setting the card or price that decided it, and the effect of its other values."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -11,31 +11,34 @@ from strategist.cards.deck import Deck, PolicyRef
 from strategist.cards.flow import Step
 from strategist.contract.estimate import DEFAULT_CONFIDENCE
 from strategist.contract.explanation import EQUAL_MARGIN, Advice, Decision, ExplainedStep, Explanation, Nearest, Obstacle, WhyNot
-from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, show_value
-from strategist.contract.layout import DEGREES, Layout
+from strategist.contract.knobs import Candidate, KnobValue, show_value
 from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.progress import counted
-from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_CHOICES, SETTING_NAMES, full_name, value_of, with_settings
+from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, full_name, value_of
 from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS, setting, show_fact
 from strategist.frozen import frozen
+from strategist.planning.variants import other_values, variants
 from strategist.rules.policy_evaluation import judge
 from strategist.rules.policy_matching import affected_settings, condition_holds, condition_names, preconditions_hold, selects_row
 from strategist.search.facts import estimate_facts
 from strategist.search.needed_candidates import NEAR_TIE
 from strategist.units import show_bytes, show_seconds
 
-Price = Callable[[Candidate], Plan]
-"""Prices one candidate, either as it is or with its options resolved by the cards."""
+Resolve = Callable[[Sequence[Candidate]], Sequence[Plan]]
+"""Candidates with their options resolved by the cards, as plans. Comparisons read no reasons, back ends and ids of them."""
 
 
 class Search(Protocol):
     """The search that produced the plan."""
 
-    def best_with(self, name: str, value: KnobValue) -> Plan | None:
+    def best_with(self, name: str, value: KnobValue) -> Candidate | None:
         """The best searched candidate with the value; None if none is allowed and fits."""
+
+    def resolve(self, candidates: Sequence[Candidate]) -> Sequence[Plan]:
+        """Searched candidates with their options resolved."""
 
     def nearest_with(self, name: str, value: KnobValue) -> Nearest:
         """The best plan of the same request with the value fixed."""
@@ -46,21 +49,39 @@ NO_EFFECT = "nothing in this plan depends on it"
 
 _DEFAULTS = vars(Options())
 
-SHARING_AXES = ("dp_shard", "dp_replicate", "pp", "cp", "tp")
-"""Axes that take or give devices when the degree of another axis changes, in the order of trying."""
-
 
 @frozen
 class PlanExplainer:
     """Everything that a plan is compared with: the deck, facts of its model, cluster and workload, prices, and its search.
     Without a search, other values are priced with the plan's own other settings.
+
+    price: prices a candidate as it is.
+    complete: adds what ``resolve`` leaves out to the plans of an answer; without it they stay as they are compared.
     """
 
     deck: Deck
     known: Facts
-    price: Price
-    resolve: Price
+    price: Callable[[Candidate], Plan]
+    resolve: Resolve
+    complete: Callable[[Plan], Plan] = lambda plan: plan
     search: Search | None = None
+
+    def completed(self, found: WhyNot) -> WhyNot:
+        """The alternative with its plan complete."""
+        return replace(found, plan=self.complete(found.plan)) if found.plan else found
+
+
+@frozen
+class _Other:
+    """Another value of a setting, and candidates with it: the best that was ``searched``; without one, legal ``variants`` of the
+    plan, or the law that all of them break.
+    """
+
+    name: str
+    value: KnobValue
+    searched: Candidate | None = None
+    variants: tuple[Candidate, ...] = ()
+    law: str = ""
 
 
 def explain(plan: Plan, explainer: PlanExplainer) -> Explanation:
@@ -73,12 +94,17 @@ def explain(plan: Plan, explainer: PlanExplainer) -> Explanation:
     steps = deck.flow.active_steps(row) if deck.flow else ()
     step_of = {path: step.id for step in steps for path in step.decides}
     decisions = []
-    for full in counted(sorted(SETTINGS, key=_position_in(steps)), "settings"):
-        name = full.partition(".")[2]
-        if not plan.matters(name):
-            continue
+    names = [full.partition(".")[2] for full in sorted(SETTINGS, key=_position_in(steps))]
+    others = {
+        name: [_other(plan, name, value, explainer.search) for value in other_values(plan, name)]
+        for name in names
+        if plan.matters(name)
+    }
+    compared = _Compared.of([other for found in others.values() for other in found], explainer)
+    for name in counted(tuple(others), "settings"):
+        full = full_name(name)
         reasons = reasons_about(plan, deck, full)
-        alternatives = (_alternative(plan, name, other_value, explainer) for other_value in _other_values(plan, name))
+        alternatives = (_alternative(plan, other, compared.plans(other), explainer) for other in others[name])
         legal = tuple(item for item in alternatives if item.obstacle is not Obstacle.ILLEGAL)
         value, step = value_of(plan.candidate, name), step_of.get(full, "")
         if reasons or legal or value != _DEFAULTS.get(name, value):
@@ -121,14 +147,47 @@ def _advice(deck: Deck, decided: set[str]) -> Iterator[Advice]:
             yield Advice(card=card.id, settings=decided_names, intent=str(card.intent), texts=tuple(filter(None, texts)))
 
 
-def _alternative(plan: Plan, name: str, value: KnobValue, explainer: PlanExplainer) -> WhyNot:
-    """The best searched candidate with the value; without one, the plan with the value and what follows from it.
+def _other(plan: Plan, name: str, value: KnobValue, search: Search | None) -> _Other:
+    """The best searched candidate with the value; without one, the plan with the value and what follows from it."""
+    best = search.best_with(name, value) if search else None
+    return _Other(name=name, value=value, searched=best) if best else _variants_with(plan, name, value)
 
-    A faster alternative is only named as the plan that fixing the value gives.
-    """
-    best = explainer.search.best_with(name, value) if explainer.search else None
-    found = _comparison(plan, name, value, best, explainer) if best else _closest_alternative(plan, name, value, explainer)
-    return why_not(plan, name, value, explainer) if found.obstacle is Obstacle.FASTER else found
+
+@frozen
+class _Compared:
+    """Plans of all candidates that a plan is compared with, priced together."""
+
+    searched: Mapping[Candidate, Plan]
+    variants: Mapping[Candidate, Plan]
+
+    @staticmethod
+    def of(others: Sequence[_Other], explainer: PlanExplainer) -> "_Compared":
+        """The plans of all candidates of ``others``."""
+        searched = tuple(dict.fromkeys(other.searched for other in others if other.searched))
+        variants = tuple(dict.fromkeys(variant for other in others for variant in other.variants))
+        found = explainer.search.resolve(searched) if explainer.search else ()
+        return _Compared(
+            searched=dict(zip(searched, found, strict=True)), variants=dict(zip(variants, explainer.resolve(variants), strict=True))
+        )
+
+    def plans(self, other: _Other) -> list[Plan]:
+        """The plans of one value."""
+        return [self.searched[other.searched]] if other.searched else [self.variants[variant] for variant in other.variants]
+
+
+def _alternative(plan: Plan, other: _Other, plans: Sequence[Plan], explainer: PlanExplainer) -> WhyNot:
+    """The best of the plans with another value. A faster one is only named as the plan that fixing the value gives."""
+    found = _closest(plan, other, plans, explainer)
+    if found.obstacle is Obstacle.FASTER and explainer.search:
+        return why_not(plan, other.name, other.value, explainer)
+    return explainer.completed(found)
+
+
+def _closest(plan: Plan, other: _Other, plans: Sequence[Plan], explainer: PlanExplainer) -> WhyNot:
+    """The best of the plans with another value, and the obstacle to it."""
+    if not plans:
+        return WhyNot(setting=other.name, value=other.value, obstacle=Obstacle.ILLEGAL, text=other.law)
+    return min((_comparison(plan, other.name, other.value, item, explainer) for item in plans), key=_sort_key)
 
 
 def why_not(plan: Plan, name: str, value: KnobValue, explainer: PlanExplainer) -> WhyNot:
@@ -150,8 +209,9 @@ def why_not(plan: Plan, name: str, value: KnobValue, explainer: PlanExplainer) -
         illegal = WhyNot(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=found.law)
         return closest if closest.text == NO_EFFECT else illegal
     comparison = _comparison(plan, name, value, found.plan, explainer, best=True)
-    ranked_plan = explainer.search.best_with(name, value) if comparison.obstacle in _AVAILABLE else None
-    was_ranked = ranked_plan is not None and ranked_plan.estimate.step_seconds <= (1 + NEAR_TIE) * found.plan.estimate.step_seconds
+    ranked = explainer.search.best_with(name, value) if comparison.obstacle in _AVAILABLE else None
+    most_seconds = (1 + NEAR_TIE) * found.plan.estimate.step_seconds
+    was_ranked = ranked is not None and explainer.search.resolve([ranked])[0].estimate.step_seconds <= most_seconds
     if comparison.obstacle not in (*_AVAILABLE, Obstacle.FORBIDDEN) or (was_ranked and comparison.obstacle is Obstacle.EQUAL):
         return comparison
     availability = "the search ranked it by its price alone, without simulation" if was_ranked else "it was not searched"
@@ -167,14 +227,19 @@ def _closest_alternative(plan: Plan, name: str, value: KnobValue, explainer: Pla
 
     Other settings follow where they must: a higher degree takes devices from another axis. Of several candidates the best counts.
     """
-    is_option = name in OPTION_NAMES
-    variants = list(_variants(plan.candidate if is_option else replace(plan.candidate, options=Options()), name, value))
-    legal = [item for item in variants if not _violations(plan, item)]
-    if not legal:
-        violation = _violations(plan, variants[0])[0] if variants else f"no layout of {plan.cluster.devices} devices has it"
-        return WhyNot(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=violation)
-    price = explainer.price if is_option else explainer.resolve
-    return min((_comparison(plan, name, value, price(item), explainer) for item in legal), key=_sort_key)
+    other = _variants_with(plan, name, value)
+    if name in OPTION_NAMES:
+        return _closest(plan, other, [explainer.price(item) for item in other.variants], explainer)
+    return explainer.completed(_closest(plan, other, explainer.resolve(other.variants), explainer))
+
+
+def _variants_with(plan: Plan, name: str, value: KnobValue) -> _Other:
+    """The legal candidates with the value that differ from the plan in nothing else, apart from what follows from it."""
+    candidate = plan.candidate if name in OPTION_NAMES else replace(plan.candidate, options=Options())
+    found = list(variants(candidate, name, value))
+    legal = tuple(item for item in found if not _violations(plan, item))
+    law = _violations(plan, found[0])[0] if found and not legal else f"no layout of {plan.cluster.devices} devices has it"
+    return _Other(name=name, value=value, variants=legal, law=law)
 
 
 def _comparison(plan: Plan, name: str, value: KnobValue, other: Plan, explainer: PlanExplainer, *, best: bool = False) -> WhyNot:
@@ -318,74 +383,6 @@ def reasons_about(plan: Plan, deck: Deck, full: str) -> tuple[Reason, ...]:
         if card and policy and full in affected_settings(card, policy):
             found.append(reason)
     return tuple(found)
-
-
-def _other_values(plan: Plan, name: str) -> Iterator[KnobValue]:
-    """Other values to price: all of a closed setting; half and twice of a number."""
-    value = value_of(plan.candidate, name)
-    if name in OPTION_NAMES:
-        return
-    if name in SETTING_CHOICES:
-        yield from (choice for choice in SETTING_CHOICES[name] if choice is not value and choice != value)
-    elif isinstance(value, int):
-        yield from (number for number in (value // 2, value * 2) if number >= 1 and number != value)
-
-
-def _variants(candidate: Candidate, name: str, value: KnobValue) -> Iterator[Candidate]:
-    """Candidates with the value, and with the changes that follow from it."""
-    for changed in _layouts_with(candidate, name, value) if name in DEGREES else (with_settings(candidate, {name: value}),):
-        for consistent in _with_dependent_settings(changed, candidate.layout):
-            if value_of(consistent, name) == value:
-                yield consistent
-
-
-def _layouts_with(candidate: Candidate, name: str, value: Any) -> Iterator[Candidate]:
-    layout = candidate.layout
-    only_changed = replace(candidate, layout=replace(layout, **{name: value}))
-    if name in ("ep", "etp"):
-        yield only_changed
-        return
-    devices = layout.world_size
-    for axis in SHARING_AXES:
-        other_devices = only_changed.layout.world_size // getattr(only_changed.layout, axis)
-        if axis != name and devices % other_devices == 0:
-            yield replace(candidate, layout=replace(only_changed.layout, **{axis: devices // other_devices}))
-    other_axis = next(axis for axis in SHARING_AXES if axis != name)
-    if devices % value == 0:  # the degree and data parallelism, where one other axis has not enough to give
-        yield replace(
-            candidate, layout=replace(layout, **{**dict.fromkeys(SHARING_AXES, 1), name: value, other_axis: devices // value})
-        )
-
-
-def _with_dependent_settings(candidate: Candidate, layout_before: Layout) -> Iterator[Candidate]:
-    """The candidate, and with knobs that its layout or another knob asks for."""
-    layout, knobs = candidate.layout, candidate.knobs
-    yield candidate
-    if knobs.float8_all_gather and (knobs.float8 != "tensorwise" or layout.fsdp_ranks == 1):
-        candidate = with_settings(candidate, {"float8_all_gather": False})
-    if layout.pp > 1 and not knobs.no_sync:
-        candidate = with_settings(candidate, {"no_sync": True})
-    if layout.pp == 1 and layout_before.pp > 1:
-        candidate = with_settings(candidate, {"pp_virtual_stages": 1, "pp_schedule": "1f1b"})
-    elif knobs.pp_schedule in (*LOOPED, *V_SHAPED) and knobs.pp_virtual_stages == 1:
-        candidate = with_settings(candidate, {"pp_virtual_stages": 2})
-    elif knobs.pp_schedule in ("gpipe", "1f1b") and knobs.pp_virtual_stages > 1:
-        candidate = with_settings(candidate, {"pp_virtual_stages": 1})
-    for tensor in _tensor_knobs(layout.tp, layout_before.tp):
-        with_tensor = with_settings(candidate, tensor)
-        yield with_tensor
-        if knobs.reshard_after_forward == "subgroup" and (layout != layout_before or knobs.reshard_group_size == 1):
-            sizes = (size for size in range(2, layout.fsdp_ranks) if layout.fsdp_ranks % size == 0)
-            yield from (with_settings(with_tensor, {"reshard_group_size": size}) for size in sizes)
-
-
-def _tensor_knobs(tp: int, tp_before: int) -> list[dict[str, bool]]:
-    """Values of sequence and loss parallelism to try if tensor parallelism is switched on or off; no changes otherwise."""
-    if (tp > 1) == (tp_before > 1):
-        return [{}]
-    if tp == 1:
-        return [{"sequence_parallel": False, "loss_parallel": False}]
-    return [{"sequence_parallel": True, "loss_parallel": loss} for loss in (True, False)]
 
 
 def _changes(before: Candidate, after: Candidate, excluded: str) -> str:

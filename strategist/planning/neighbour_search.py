@@ -1,16 +1,18 @@
 """Neighbour search: the best plan with another value of one setting."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from strategist.cards.deck import Deck
 from strategist.contract.explanation import Nearest
-from strategist.contract.knobs import KnobValue
+from strategist.contract.knobs import Candidate, KnobValue
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_CHOICES, full_name
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
+from strategist.planning.candidate_plans import resolved_outlines
 from strategist.planning.planner import best_of, resolve_candidate
 from strategist.planning.ranking import PlanningContext, blocking_laws, ranking_of
 from strategist.profiles.situation import Situation
@@ -28,18 +30,19 @@ class Neighbours:
     calibration: Calibration | None = None
     _ranking: Ranking | None = None
 
-    def best_with(self, name: str, value: KnobValue) -> Plan | None:
-        """The best searched candidate with the value, its pipeline simulated; None if none is allowed and fits."""
+    def best_with(self, name: str, value: KnobValue) -> Candidate | None:
+        """The best searched candidate with the value; None if none is allowed and fits."""
         if self._ranking is None:
             self._ranking = ranking_of(self.situation, self._new_context())
         ranking, full = self._ranking, full_name(name)
         column = ranking.columns.values[full][ranking.order]
         code = SETTING_CHOICES[name].index(value) if full in ranking.columns.categories else value
         rows = np.flatnonzero(column == code)
-        if not len(rows):
-            return None
-        row = int(ranking.order[rows[0]])
-        return resolve_candidate(self.situation, candidate(ranking.columns, row), deck=self.deck, calibration=self.calibration)
+        return candidate(ranking.columns, int(ranking.order[rows[0]])) if len(rows) else None
+
+    def resolve(self, candidates: Sequence[Candidate]) -> list[Plan]:
+        """Searched candidates with their options resolved by the cards, as plans without reasons, back ends and ids."""
+        return resolved_outlines(self.situation, candidates, self._new_context())
 
     def nearest_with(self, name: str, value: KnobValue) -> Nearest:
         """The best plan with the value fixed in addition to what is fixed already."""

@@ -11,37 +11,31 @@ import numpy as np
 from strategist.alternatives.change import Change
 from strategist.alternatives.convergence import convergence_changes
 from strategist.alternatives.resources import changes, last_resorts
-from strategist.bound.lower_bound import lower_bound
 from strategist.cards.deck import Deck
 from strategist.contract.answer import Alternative, Answer, BackendPlan, Dropped
 from strategist.contract.cluster import Cluster
-from strategist.contract.estimate import Estimate
-from strategist.contract.knobs import Candidate, show_value
+from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
 from strategist.contract.pipeline_stages import stream_rounds
-from strategist.contract.plan import Digests, Plan
+from strategist.contract.plan import Plan
 from strategist.contract.progress import counted
 from strategist.contract.request import Request
-from strategist.contract.stack import NATIVE, Stack, native_stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
-from strategist.cost.heterogeneous_nodes import price_heterogeneous
 from strategist.cost.shipped_calibrations import factors, unseen_devices
-from strategist.cost.simulated_steps import MAX_PASSES, Simulated, simulated, streamed_round, with_simulated
+from strategist.cost.simulated_steps import MAX_PASSES, Simulated, simulated, streamed_round
 from strategist.cost.training_time import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
+from strategist.planning.candidate_plans import Price, completed, estimate_of, outline_of, resolved, resolved_outlines, stacks_of
 from strategist.planning.preferred_devices import best_size, throughput
-from strategist.planning.ranking import PlanningContext, backend_stack, blocking_laws, ranking_of, with_resolved
+from strategist.planning.ranking import PlanningContext, backend_stack, blocking_laws, ranking_of
 from strategist.planning.verdict import verdict
 from strategist.profiles.heterogeneous_clusters import node_differences
 from strategist.profiles.situation import Situation, situation as resolve_situation
-from strategist.profiles.stacks import find_stack, stack_of_plan
-from strategist.programs.backends import backends, load_backend
-from strategist.rules.backend import ANY_BACKEND
-from strategist.rules.policy_evaluation import reasons
+from strategist.profiles.stacks import stack_of_plan
 from strategist.search.downsampling import best_distinct
-from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.needed_candidates import NEAR_TIE, objective_cost
 from strategist.search.rank import ALL_TIMED, Places, Ranking, candidate
 from strategist.search.simulated_reranking import SEARCHED_PLACES
@@ -140,9 +134,8 @@ def ranked(
     situation: Situation, *, deck: Deck, calibration: Calibration | None = None, limit: int | None = None
 ) -> tuple[Plan, ...]:
     """Every candidate that is allowed and fits, as plans, best first."""
-    context = PlanningContext(deck=deck, calibration=calibration)
-    outlines = _outlines(situation, context, limit)
-    return tuple(_completed(situation, plan, context, find_stack(plan.stack)) for plan in outlines)
+    outlines = ranked_outlines(situation, deck=deck, calibration=calibration, limit=limit)
+    return tuple(completed(outline, deck) for outline in outlines)
 
 
 def ranked_outlines(
@@ -153,19 +146,11 @@ def ranked_outlines(
     limit: int | None = None,
     objectives: Sequence[str] = (),
 ) -> tuple[Plan, ...]:
-    """Like :func:`ranked`, without what a search does not read, which takes most of the time: reasons, back ends, the lower bound
-    and the id, which :func:`completed` adds. With several ``objectives``, at most ``limit`` plans along their Pareto front.
+    """Like :func:`ranked`, but outlines, which take a fraction of its time. With several ``objectives``, at most ``limit`` of them
+    along their Pareto front.
     """
-    return tuple(_outlines(situation, PlanningContext(deck=deck, calibration=calibration), limit, objectives))
-
-
-def completed(situation: Situation, outline: Plan, *, deck: Deck, calibration: Calibration | None = None) -> Plan:
-    """The plan of an outline, which has this calibration."""
-    return _completed(situation, outline, PlanningContext(deck=deck, calibration=calibration), find_stack(outline.stack))
-
-
-def _outlines(situation: Situation, context: PlanningContext, limit: int | None, objectives: Sequence[str] = ()) -> Iterator[Plan]:
     first = None if limit is None or len(objectives) > 1 else max(limit, SEARCHED_PLACES)
+    context = PlanningContext(deck=deck, calibration=calibration)
     ranking = ranking_of(situation, context, Places(all_timed=first is None, first=first))
     rows = ranking.order[:limit]
     if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
@@ -173,7 +158,7 @@ def _outlines(situation: Situation, context: PlanningContext, limit: int | None,
 
         values = np.stack([objective_cost(ranking.priced, name)[ranking.order] for name in objectives], axis=1)
         rows = ranking.order[spread_over_front(values, limit)]
-    return (_outline_of(situation, ranking, int(row), context) for row in rows)
+    return tuple(_outlines(situation, ranking, rows.tolist(), context))
 
 
 def enumerated(situation: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
@@ -189,11 +174,8 @@ def resolve_candidate(
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
-    stack = stack or backend_stack(situation, chosen)
-    estimate = _estimate(situation, chosen, calibration, stack)
-    context = PlanningContext(deck=deck, calibration=calibration)
-    outline = _resolved_outline(situation, chosen, estimate, chosen.options.pp_split, context, stack)
-    return _completed(situation, outline, context, stack)
+    [plan] = resolved_outlines(situation, [chosen], PlanningContext(deck=deck, calibration=calibration), stack)
+    return completed(plan, deck, stack)
 
 
 def price_candidate(
@@ -206,20 +188,9 @@ def price_candidate(
         InputError: it breaks a law of layout or knobs.
     """
     stack = stack or backend_stack(situation, chosen)
+    estimate = estimate_of(situation, chosen, calibration=calibration, stack=stack)
     context = PlanningContext(deck=deck, calibration=calibration)
-    outline = _outline(situation, chosen, _estimate(situation, chosen, calibration, stack), context, stack)
-    return _completed(situation, outline, context, stack)
-
-
-def estimate_of(
-    situation: Situation, chosen: Candidate, *, calibration: Calibration | None = None, stack: Stack | None = None
-) -> Estimate:
-    """The price of one candidate, without the rest of a plan; for the requested back end, or for a ``stack``.
-
-    Raises:
-        InputError: it breaks a law of layout or knobs.
-    """
-    return _estimate(situation, chosen, calibration, stack or backend_stack(situation, chosen))
+    return completed(outline_of(situation, chosen, estimate, stack, context), deck, stack)
 
 
 def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simulated:
@@ -249,22 +220,6 @@ def simulated_round(plan: Plan, calibration: Calibration | None = None) -> tuple
     return found, stream_rounds(plan.accumulation, plan.candidate.layout.pp)
 
 
-def _estimate(situation: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
-    """The prediction for one candidate, which must keep the laws of layout and knobs; its step is simulated where it has stages."""
-    model, cluster, workload = situation.model, situation.cluster, situation.request.workload
-    if violations := chosen.violations(model, workload, cluster.devices):
-        raise InputError("candidate", violations[0], "change a setting that the law names")
-    known, used_stack = factors(calibration, cluster, stack), _used_stack(chosen, workload, stack)
-    columns = table([row_of(chosen, chosen.accumulation(workload))])
-    found = _simulated(model, cluster, workload, chosen, known, used_stack)
-    return with_simulated(price_heterogeneous(model, cluster, workload, columns, known, used_stack), found, [0]).estimate(0)
-
-
-def _used_stack(chosen: Candidate, workload: Workload, stack: Stack | None) -> Stack:
-    """The given stack, or that of the native back end."""
-    return stack or native_stack(chosen.options, workload.optimizer)
-
-
 def _simulated(
     model: ModelShape,
     cluster: Cluster,
@@ -285,62 +240,18 @@ def best_of(situation: Situation, ranking: Ranking, context: PlanningContext) ->
 
 
 def _plan(situation: Situation, ranking: Ranking, row: int, context: PlanningContext) -> Plan:
-    outline = _outline_of(situation, ranking, row, context)
-    return _completed(situation, outline, context, find_stack(outline.stack))
+    [outline] = _outlines(situation, ranking, [row], context)
+    return completed(outline, context.deck)
 
 
-def _outline_of(situation: Situation, ranking: Ranking, row: int, context: PlanningContext) -> Plan:
-    split = "weighted" if row in ranking.weighted else "even"
-    chosen, estimate = candidate(ranking.columns, row), ranking.priced.estimate(row)
-    return _resolved_outline(situation, chosen, estimate, split, context, backend_stack(situation, chosen))
-
-
-def _resolved_outline(
-    situation: Situation, chosen: Candidate, estimate: Estimate, split: str, context: PlanningContext, stack: Stack | None
-) -> Plan:
-    """The candidate with its options resolved. Two options change its price, which is then computed again: the pipeline's
-    ``split`` and an optimizer update that is not fused.
-    """
-    chosen = with_resolved(situation, chosen, estimate, context.deck)
-    if violations := chosen.option_violations():  # only fixed options can break a law: the others are resolved within the laws
-        fix_options = "".join(f" --fix {name}={show_value(value)}" for name, value in situation.request.fix.items())
-        raise InputError(fix_options.strip(), violations[0], "fix less, or what the law names as well")
-    differs = _used_stack(chosen, situation.request.workload, stack) is not (stack or NATIVE)
-    if differs or (chosen.layout.pp > 1 and chosen.options.pp_split != split):
-        estimate = _estimate(situation, chosen, context.calibration, stack)
-    return _outline(situation, chosen, estimate, context, stack)
-
-
-def _outline(situation: Situation, chosen: Candidate, estimate: Estimate, context: PlanningContext, stack: Stack | None) -> Plan:
-    calibration = factors(context.calibration, situation.cluster, stack)
-    return Plan(
-        model=situation.model,
-        cluster=situation.cluster,
-        workload=situation.request.workload,
-        candidate=chosen,
-        estimate=estimate,
-        reasons=(),
-        digests=Digests(deck=context.deck.digest, profiles=situation.digest, calibration=calibration.digest),
-        stack=stack.name if stack else "",
-        request=situation.request,
-    )
-
-
-def _completed(situation: Situation, outline: Plan, context: PlanningContext, stack: Stack | None) -> Plan:
-    """The plan of an outline that this ``stack`` prices."""
-    model, cluster, workload, chosen = outline.model, outline.cluster, outline.workload, outline.candidate
-    facts = {**situation_facts(model, cluster, workload), **estimate_facts(outline.estimate)}
-    known = (
-        *backends(),
-        *({situation.request.backend} - {ANY_BACKEND, *backends()}),
-    )  # a program is checked only if it was requested
-    supporting = [backend.name for name in known if (backend := load_backend(name)).runs(chosen, model, workload, facts)]
-    return replace(
-        outline,
-        estimate=outline.estimate.with_bound(lower_bound(model, cluster, workload, chosen, stack or NATIVE)),
-        reasons=reasons(context.deck, facts, row_of(chosen, outline.accumulation)),
-        backends=tuple(supporting),
-    ).identified()
+def _outlines(situation: Situation, ranking: Ranking, rows: Sequence[int], context: PlanningContext) -> list[Plan]:
+    candidates = [candidate(ranking.columns, row) for row in rows]
+    stacks = stacks_of(situation, candidates, None)
+    prices = [
+        Price(estimate=ranking.priced.estimate(row), split="weighted" if row in ranking.weighted else "even", stack=stack or NATIVE)
+        for row, stack in zip(rows, stacks, strict=True)
+    ]
+    return resolved(situation, candidates, prices, context, stacks)
 
 
 def _alternatives(

@@ -1,7 +1,7 @@
 """Review of another system's file: findings about the plan that it describes, and better plans."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import log
@@ -30,8 +30,10 @@ from strategist.formats.format import Format
 from strategist.formats.memory_effects import LAUNCH_FILE, UNRESOLVED, Bounds, bounds
 from strategist.formats.source import Source
 from strategist.planning.assumed_values import PLAUSIBLE_VALUES, AssumedRun, assumption_doubts
+from strategist.planning.candidate_plans import completed, estimate_of, estimates, outline_of, resolved_outlines
 from strategist.planning.explain import PlanExplainer, explain, reasons_about
-from strategist.planning.planner import estimate_of, price_candidate, ranked, resolve_candidate
+from strategist.planning.planner import price_candidate, ranked_outlines
+from strategist.planning.ranking import PlanningContext, backend_stack
 from strategist.profiles.situation import Situation
 from strategist.profiles.stacks import find_stack
 from strategist.report.command import plan_command
@@ -114,32 +116,30 @@ def reviewed(
     allowed = tuple(name for name, usual in CONVERGENCE_SETTINGS.items() if value_of(described.candidate, name) != usual)
     request = replace(described.situation.request, backend=chosen.name, allow=allowed, confidence=confidence)
     situation = replace(described.situation, request=request)
-    known, stack = _facts(described), _stack(chosen, described)
+    known, stack, context = _facts(described), _stack(chosen, described), PlanningContext(deck=deck, calibration=calibration)
     changes: tuple[Change, ...] = ()
     if review.plan is not None:
-
-        def price(candidate: Candidate) -> Plan:
-            return price_candidate(situation, candidate, deck=deck, calibration=calibration, stack=stack)
-
-        def resolve(candidate: Candidate) -> Plan:
-            return resolve_candidate(situation, candidate, deck=deck, calibration=calibration, stack=stack)
-
+        price = partial(price_candidate, situation, deck=deck, calibration=calibration, stack=stack)
+        resolve = partial(resolved_outlines, situation, context=context, stack=stack)
         explanation = explain(review.plan, PlanExplainer(deck=deck, known=known, price=price, resolve=resolve))
-        changes = tuple(sorted(_changes(explanation, chosen, deck, known, confidence), key=_sort_key))
+        complete = partial(completed, deck=deck, stack=stack)
+        changes = tuple(sorted(_changes(explanation, chosen, deck, known, confidence, complete), key=_sort_key))
     try:
-        first = ranked(situation, deck=deck, calibration=calibration, limit=PLANS_COMPARED)
+        first = ranked_outlines(situation, deck=deck, calibration=calibration, limit=PLANS_COMPARED)
     except InputError:  # the format expresses more than can be requested, such as adapters that the program adds itself
         first = ()
-    plans = [
-        price_candidate(
-            situation, plan.candidate, deck=deck, calibration=calibration,
-            stack=stack if stack and stack.name == plan.stack else None,
-        )
-        for plan in first
-    ]  # fmt: skip
-    fitting = (plan for plan in plans if plan.estimate.fit_confidence >= confidence)
-    best = min(fitting, key=lambda plan: plan.estimate.step_seconds, default=None)
+    best = _fastest(situation, first, context, stack)
     return replace(review, findings=tuple(_with_suggestions(source, review, changes, described)), changes=changes, best=best)
+
+
+def _fastest(situation: Situation, plans: Sequence[Plan], context: PlanningContext, stack: Stack | None) -> Plan | None:
+    """The fastest of the plans that fit, priced as the file's system runs them: for its ``stack``, if they have it."""
+    candidates = [plan.candidate for plan in plans]
+    given = [stack if stack and stack.name == plan.stack else backend_stack(situation, plan.candidate) for plan in plans]
+    priced = zip(candidates, estimates(situation, candidates, context.calibration, given), given, strict=True)
+    fitting = (found for found in priced if found[1].fit_confidence >= situation.request.confidence)
+    best = min(fitting, key=lambda found: found[1].step_seconds, default=None)
+    return completed(outline_of(situation, *best, context=context), context.deck, best[2]) if best else None
 
 
 def _with_suggestions(source: Source, review: Review, changes: Sequence[Change], described: Setup) -> Iterator[Diagnostic]:
@@ -260,8 +260,12 @@ def _ruled_out(source: Source, chosen: Format, plan: Plan, described: Setup, dec
         yield finding("FMT-006", text, do, source, entry)
 
 
-def _changes(explanation: Explanation, chosen: Format, deck: Deck, known: Facts, confidence: float) -> Iterator[Change]:
-    """Changes that are faster, or that fit if the plan does not; each plan once, under the first setting that leads to it."""
+def _changes(
+    explanation: Explanation, chosen: Format, deck: Deck, known: Facts, confidence: float, complete: Callable[[Plan], Plan]
+) -> Iterator[Change]:
+    """Changes that are faster, or that fit if the plan does not; each plan once, under the first setting that leads to it.
+    ``complete`` adds the reasons to a plan.
+    """
     limits, found = backend(chosen), set[Candidate]()
     current = explanation.plan
     present = set(limits.refusals(current.candidate, current.model, current.workload, known))  # the file has them anyway
@@ -274,7 +278,7 @@ def _changes(explanation: Explanation, chosen: Format, deck: Deck, known: Facts,
             yield Change(
                 setting=other.setting, value=other.value, text=other.text, fits=plan.estimate.fit_confidence >= confidence,
                 speedup=current.estimate.step_seconds / plan.estimate.step_seconds,
-                cards=tuple(dict.fromkeys(reason.card for reason in _setting_reasons(plan, deck, other.setting))),
+                cards=tuple(dict.fromkeys(reason.card for reason in _setting_reasons(complete(plan), deck, other.setting))),
                 expressible=present.issuperset(limits.refusals(plan.candidate, plan.model, plan.workload, known)),
                 changes_convergence=other.value != CONVERGENCE_SETTINGS.get(other.setting, other.value),
             )  # fmt: skip

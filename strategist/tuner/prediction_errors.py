@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from strategist.contract.measurement import RAN
 from strategist.cost.calibration import Calibration
 from strategist.cost.fit import fit
-from strategist.planning.planner import estimate_of
+from strategist.planning.candidate_plans import estimate_of
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 from strategist.search.tuning_result import Errors

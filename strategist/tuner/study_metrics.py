@@ -7,7 +7,7 @@ from strategist.contract.measurement import RAN, Kind
 from strategist.contract.study import TrialResult
 from strategist.cost.calibration import Calibration
 from strategist.frozen import frozen
-from strategist.planning.planner import estimate_of
+from strategist.planning.candidate_plans import estimate_of
 from strategist.tuner.event import TuneEvent
 from strategist.tuner.limits import device_hours
 from strategist.tuner.study_state import StudyState

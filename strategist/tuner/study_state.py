@@ -12,7 +12,8 @@ from strategist.contract.study import TrialResult, TrialState
 from strategist.cost.calibration import Calibration
 from strategist.frozen import frozen
 from strategist.ledger.rows import TrialRow
-from strategist.planning.planner import completed, estimate_of, ranked_outlines
+from strategist.planning.candidate_plans import completed, estimate_of
+from strategist.planning.planner import ranked_outlines
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 from strategist.search.study import Tried
@@ -118,7 +119,7 @@ class StudyState:
 
     def completed(self, plan: Plan) -> Plan:
         """The plan of a candidate; a plan of a trial stays as it is."""
-        return plan if plan.id else completed(self.situation, plan, deck=self.deck, calibration=self.calibration)
+        return plan if plan.id else completed(plan, self.deck)
 
     def plan_of(self, row: TrialRow) -> Plan:
         """The plan of a trial."""

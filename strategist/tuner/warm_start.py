@@ -16,7 +16,7 @@ from strategist.errors import FileError, InputError
 from strategist.frozen import frozen
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import TrialRow
-from strategist.planning.planner import estimate_of
+from strategist.planning.candidate_plans import estimate_of
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation, situation_of_plan
 from strategist.search.study import UNINFORMATIVE_OUTCOMES, Tried

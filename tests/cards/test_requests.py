@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from planning.plans import answer_of
 
 from strategist.cards.card import Card
 from strategist.cards.deck import Deck, load_deck
@@ -17,7 +18,6 @@ from strategist.contract.settings import settings_of
 from strategist.expr.columns import row_of
 from strategist.expr.vocabulary import SETTINGS
 from strategist.paths import data_dir
-from strategist.planning.planner import answer
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.request_file import load_request
 from strategist.rules.observe_policies import observed_proposals
@@ -46,7 +46,7 @@ class Fixed:
     @cached_property
     def full_answer(self) -> Answer:
         """The answer with all cards."""
-        return answer(self.request, deck=DECK, top=3)
+        return answer_of(self.request, DECK, top=3)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_removing_a_card_changes_an_answer(card: Card, fixed: tuple[Fixed, ...])
     for one in sorted(fixed, key=lambda one: (one.name != FIRST.get(card.id), one.devices)):
         if proposals(one, without) != proposals(one, DECK):
             return
-        if verdict(answer(one.request, deck=without, top=3)) != verdict(one.full_answer):
+        if verdict(answer_of(one.request, without, top=3)) != verdict(one.full_answer):
             return
     pytest.fail(f"{card.id} changes no verdict on any of the requests")
 

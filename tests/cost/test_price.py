@@ -33,19 +33,25 @@ SPACES = {
 Case = tuple[ModelShape, Cluster, Workload, SpaceConstraints]
 
 
-@pytest.fixture(params=SPACES.values(), ids=list(SPACES))
+@pytest.fixture(params=SPACES.values(), ids=list(SPACES), scope="module")
 def case(request: pytest.FixtureRequest) -> Case:
     return request.param
 
 
-def priced(case: Case) -> tuple[Columns, Priced]:
-    model, on, workload, constraints = case
-    columns = candidate_table(space(model, on, workload, constraints))
-    return columns, price(model, on, workload, columns)
+@pytest.fixture(scope="module")
+def columns(case: Case) -> Columns:
+    """All candidates of a space."""
+    return candidate_table(space(*case))
 
 
-def test_all_parts_are_finite_and_non_negative(case: Case) -> None:
-    _, found = priced(case)
+@pytest.fixture(scope="module")
+def found(case: Case, columns: Columns) -> Priced:
+    """Their prices."""
+    model, on, workload, _ = case
+    return price(model, on, workload, columns)
+
+
+def test_all_parts_are_finite_and_non_negative(found: Priced) -> None:
     assert set(found.memory) == {field.name for field in fields(MemoryParts)}
     assert set(found.time) == {field.name for field in fields(TimeParts)}
     for column in (*found.memory.values(), *found.time.values(), found.communication_seconds, found.host_memory_bytes_per_node):
@@ -54,29 +60,25 @@ def test_all_parts_are_finite_and_non_negative(case: Case) -> None:
     assert (found.step_seconds > 0).all()
 
 
-def test_exposed_communication_is_at_most_total_and_total_at_most_the_step(case: Case) -> None:
-    _, found = priced(case)
+def test_exposed_communication_is_at_most_total_and_total_at_most_the_step(found: Priced) -> None:
     exposed = sum(found.time[f"{axis}_communication"] for axis in ("tp", "cp", "ep", "dp", "pp"))
     assert (exposed <= found.communication_seconds * (1 + 1e-9)).all()
     assert (found.communication_seconds <= found.step_seconds * (1 + 1e-9)).all()
 
 
-def test_no_candidate_exceeds_the_peak_flops(case: Case) -> None:
-    _, found = priced(case)
+def test_no_candidate_exceeds_the_peak_flops(found: Priced) -> None:
     assert (found.flops_per_step < found.step_seconds * found.peak_flops).all()
 
 
-def test_totals_are_the_sums_of_their_parts(case: Case) -> None:
-    _, found = priced(case)
+def test_totals_are_the_sums_of_their_parts(found: Priced) -> None:
     row = found.estimate(len(found.step_seconds) // 2)
     assert row.peak_memory_bytes == pytest.approx(row.memory.total)
     assert row.step_seconds == pytest.approx(row.time.total)
     assert 0 <= row.exposed_comm_ratio <= row.comm_ratio <= 1
 
 
-def test_the_price_of_a_candidate_does_not_depend_on_the_others(case: Case) -> None:
+def test_the_price_of_a_candidate_does_not_depend_on_the_others(case: Case, columns: Columns, found: Priced) -> None:
     model, on, workload, _ = case
-    columns, found = priced(case)
     for row in range(0, columns.rows, max(1, columns.rows // 20)):
         one = candidate(columns, row)
         alone = price(model, on, workload, table([row_of(one, one.accumulation(workload))]))
@@ -97,7 +99,8 @@ def test_memory_does_not_depend_on_a_zero_bubble_schedule_in_the_same_table() ->
 
 def test_prices_do_not_depend_on_chunking() -> None:
     model, on, workload, constraints = SPACES["one node"]
-    columns, found = priced((model, on, workload, constraints))
+    columns = candidate_table(space(model, on, workload, constraints))
+    found = price(model, on, workload, columns)
     assert columns.rows > CHUNK_ROWS
     for begin in (0, CHUNK_ROWS - 1, columns.rows - 3):
         few = price(model, on, workload, columns.take(np.arange(begin, begin + 3)))

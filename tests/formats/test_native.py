@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planning.plans import best
 
 from formats.plans import FEW, plans
 from strategist import api
@@ -26,7 +27,7 @@ NOTHING = GivenValues(workload={}, settings={})
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
-    codec.save(api.plan(Request(model="8b", gpus="8xH100")).plans[0], path)
+    codec.save(best(Request(model="8b", gpus="8xH100")), path)
     return path
 
 

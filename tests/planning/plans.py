@@ -3,12 +3,18 @@
 from formats.plans import deck
 
 from strategist.cards.deck import Deck
+from strategist.contract.answer import Answer
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
-from strategist.planning.planner import ranked
+from strategist.planning.planner import answer_stages, ranked
 from strategist.profiles.situation import situation
 
 
 def best(request: Request, cards: Deck | None = None) -> Plan:
     """The first plan of the answer to a request. Without alternatives, which take most of an answer's time."""
     return ranked(situation(request), deck=cards or deck(), limit=1)[0]
+
+
+def answer_of(request: Request, cards: Deck | None = None, top: int = 5) -> Answer:
+    """The answer to a request; without alternatives if something fits."""
+    return next(answer_stages(request, deck=cards or deck(), top=top))

@@ -1,7 +1,7 @@
 """Explanations: each kind of obstacle of a value, on real plans."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -56,8 +56,16 @@ def large_explained(large: Plan) -> Explanation:
 
 def explained_by_cards(plan: Plan, deck: Deck) -> Explanation:
     """What cards say of the plan; other values have its price, so that none is priced."""
-    price = partial(_same_price, plan)
-    return explain(plan, PlanExplainer(deck=deck, known={}, price=price, resolve=price))
+    return explain(plan, equal_prices(plan, deck))
+
+
+def equal_prices(plan: Plan, deck: Deck) -> PlanExplainer:
+    """An explainer for which all candidates have the plan's price."""
+
+    def resolve(candidates: Sequence[Candidate]) -> list[Plan]:
+        return [replace(plan, candidate=candidate) for candidate in candidates]
+
+    return PlanExplainer(deck=deck, known={}, price=lambda candidate: replace(plan, candidate=candidate), resolve=resolve)
 
 
 def test_each_relevant_setting_has_a_reason_or_rejected_values(small: Plan, small_explained: Explanation) -> None:
@@ -230,8 +238,7 @@ def test_a_forbidden_value_names_the_card_against_the_value_not_against_the_plan
     policies.append("{id: other, forbid: {recompute: full}, because: Other.}")
     card = "StrategyCard:\n  id: MY-001\n  module: recompute\n  intent: A test\n  policies:\n"
     (tmp_path / "mine.yaml").write_text(card + "".join(f"    - {policy}\n" for policy in policies), encoding="utf-8")
-    price = partial(_same_price, small)
-    alternative = why_not(small, "recompute", "full", PlanExplainer(deck=load_deck(tmp_path), known={}, price=price, resolve=price))
+    alternative = why_not(small, "recompute", "full", equal_prices(small, load_deck(tmp_path)))
     assert alternative.obstacle is Obstacle.FORBIDDEN
     assert alternative.text == "MY-001/other rules it out: Other."
 
@@ -245,14 +252,9 @@ def test_a_value_that_does_not_fit_states_the_excess_bytes() -> None:
     assert f"{show_bytes(over)} too much" in alternative.text
 
 
-def _same_price(plan: Plan, candidate: Candidate) -> Plan:
-    return replace(plan, candidate=candidate)
-
-
 def test_a_value_that_exceeds_host_memory_states_the_host_memory(large: Plan) -> None:
     poor = replace(large, cluster=replace(large.cluster, host_memory_bytes=2**30))
-    price = partial(_same_price, poor)
-    alternative = why_not(poor, "offload", "optimizer", PlanExplainer(deck=Deck(()), known={}, price=price, resolve=price))
+    alternative = why_not(poor, "offload", "optimizer", equal_prices(poor, Deck(())))
     assert alternative.obstacle is Obstacle.HOST_TOO_SMALL
     assert alternative.text.startswith("needs ")
     assert "of host memory a node, 1.0 GiB are there" in alternative.text
@@ -270,8 +272,7 @@ def test_a_slower_value_states_its_slowdown(small: Plan, name: str, value: KnobV
 
 
 def test_a_faster_value_within_the_near_tie_is_equal_up_to_its_limit(small: Plan) -> None:
-    price = partial(_same_price, replace(small, estimate=replace(small.estimate, step_seconds=1.0)))
-    explainer = PlanExplainer(deck=Deck(()), known={}, price=price, resolve=price)
+    explainer = equal_prices(replace(small, estimate=replace(small.estimate, step_seconds=1.0)), Deck(()))
     for seconds, obstacle in ((1 + NEAR_TIE, Obstacle.EQUAL), (1 + 2 * NEAR_TIE, Obstacle.FASTER)):
         slow = replace(small, estimate=replace(small.estimate, step_seconds=seconds))
         assert why_not(slow, "recompute", "full", explainer).obstacle is obstacle
@@ -327,8 +328,7 @@ def test_why_not_keeps_the_reshard_group_size_if_the_layout_is_unchanged(small: 
     knobs = replace(small.candidate.knobs, micro_batch=1, reshard_after_forward="subgroup", reshard_group_size=size)
     cluster = replace(small.cluster, gpus_per_node=8)
     grouped = replace(small, cluster=cluster, candidate=replace(small.candidate, layout=layout, knobs=knobs))
-    price = partial(_same_price, grouped)
-    other = why_not(grouped, "recompute", "full", PlanExplainer(deck=Deck(()), known={}, price=price, resolve=price)).plan
+    other = why_not(grouped, "recompute", "full", equal_prices(grouped, Deck(()))).plan
     assert other is not None
     assert other.candidate.knobs == replace(knobs, recompute="full")
 

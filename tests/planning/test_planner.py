@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from planning.plans import best
+from planning.plans import answer_of, best
 from strategist import api
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract import codec
@@ -45,8 +45,9 @@ def big(deck: Deck) -> Answer:
 
 def test_a_device_without_published_runs_is_named_unless_trials_priced_the_answer(deck: Deck, big: Answer) -> None:
     request = replace(SMALL, gpus="8xMI250X", fix={"pp": 1, "cp": 1, "compile": True, "recompute": "full"})
-    assert "no published run on MI250X has tested the price" in answer(request, deck=deck, top=1).notes[0]
-    assert not any("published run" in note for note in answer(request, deck=deck, calibration=Calibration(), top=1).notes)
+    assert "no published run on MI250X has tested the price" in answer_of(request, top=1).notes[0]
+    by_trials = next(answer_stages(request, deck=deck, calibration=Calibration(), top=1))
+    assert not any("published run" in note for note in by_trials.notes)
     assert not any("published run" in note for note in big.notes)
 
 
@@ -159,7 +160,7 @@ def test_of_plans_in_a_near_tie_one_that_a_back_end_runs_comes_first(deck: Deck)
 @pytest.mark.parametrize("objective", ["cost", pytest.param("energy", marks=pytest.mark.full)])
 def test_cost_and_energy_objectives_use_fewer_devices_on_slow_links(deck: Deck, objective: str) -> None:
     slow_links = Request(model="8b", gpus="4x8xRTX4090", fix={"micro_batch": 1, "cp": 1, "compile": True})
-    fast, saving = best(slow_links), answer(replace(slow_links, objective=objective), deck=deck)
+    fast, saving = best(slow_links), answer_of(replace(slow_links, objective=objective))
     used = saving.plans[0]
     assert fast.cluster.devices == 32 > saving.cluster.devices == used.cluster.devices
     for name in ("price_per_step", "energy_joules_per_step"):
@@ -169,7 +170,7 @@ def test_cost_and_energy_objectives_use_fewer_devices_on_slow_links(deck: Deck, 
 
 
 def test_the_cost_objective_uses_all_devices_on_fast_links(deck: Deck) -> None:
-    saving = answer(Request(model="8b", gpus="8xH100", objective="cost", fix={"pp": 1, "cp": 1, "compile": True}), deck=deck)
+    saving = answer_of(Request(model="8b", gpus="8xH100", objective="cost", fix={"pp": 1, "cp": 1, "compile": True}))
     assert saving.cluster.devices == 8
     assert "No part of the cluster" in saving.verdict
 
@@ -187,7 +188,7 @@ def test_the_energy_objective_needs_the_devices_power_limit(deck: Deck) -> None:
 
 
 def test_given_tokens_each_plan_has_training_time_price_and_energy(deck: Deck, big: Answer) -> None:
-    found = answer(replace(NARROW, tokens=10**12), deck=deck)
+    found = answer_of(replace(NARROW, tokens=10**12))
     assert len(found.trainings) == len(found.plans) > 1
     for plan, run in zip(found.plans, found.trainings, strict=True):
         tokens = run.steps * plan.workload.tokens_per_step
@@ -220,7 +221,7 @@ def old_and_new(tmp_path: Path) -> Request:
 
 
 def test_heterogeneous_nodes_are_named_and_pipeline_layers_follow_their_speed(deck: Deck, old_and_new: Request) -> None:
-    found = answer(old_and_new, deck=deck)
+    found = answer_of(old_and_new)
     assert "8 of 16 devices are A100-80GB: they pace the others" in found.verdict
     first = found.plans[0]
     fast, slow = first.estimate.pipeline_layers
@@ -417,7 +418,7 @@ def test_combinations_that_a_back_end_refuses_are_not_planned(deck: Deck) -> Non
     free = best(allowed)
     assert (free.candidate.knobs.offload, free.candidate.knobs.float8) == ("streamed", "tensorwise")
     assert "native" not in free.backends
-    asked = answer(replace(allowed, backend="native", fix={"tp": 1, "micro_batch": 1}), deck=deck, top=1)
+    asked = answer_of(replace(allowed, backend="native", fix={"tp": 1, "micro_batch": 1}), top=1)
     assert all("native" in plan.backends for plan in asked.plans)
     assert asked.plans[0].candidate.knobs.offload == "streamed"
     drops = sum(item.candidates for item in asked.dropped)
@@ -480,7 +481,7 @@ def test_convergence_changes_that_a_back_end_always_makes_are_planned_and_report
     deck: Deck, backend: str, model: str, precision: str, changed: tuple[str, ...]
 ) -> None:
     workload, fix = Workload(precision=precision), {"pp": 1, "cp": 1}
-    found = answer(Request(model=model, gpus="2x8xH100", backend=backend, workload=workload, fix=fix), deck=deck, top=1)
+    found = answer_of(Request(model=model, gpus="2x8xH100", backend=backend, workload=workload, fix=fix), top=1)
     assert found.changes_convergence == changed
     assert all(backend in plan.backends for plan in found.plans)
     assert found.plans

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from planning.plans import best
 
 from strategist import api
 from strategist.contract.request import Request
@@ -12,7 +13,7 @@ from strategist.contract.workload import Workload
 
 def traced(**fix: Any) -> list[dict[str, Any]]:
     request = Request(model="llama3.1-8b", gpus="8xH100", fix={"offload": "none", **fix}, workload=Workload(global_batch=32))
-    events: list[dict[str, Any]] = api.trace(api.plan(request, top=1).plans[0])["traceEvents"]
+    events: list[dict[str, Any]] = api.trace(best(request))["traceEvents"]
     return events
 
 

@@ -2,6 +2,8 @@
 
 from functools import cache
 
+from planning.plans import best
+
 from strategist import api
 from strategist.contract.answer import Answer
 from strategist.contract.report import PlanReport
@@ -29,4 +31,4 @@ def pipeline() -> PlanReport:
 @cache
 def streamed() -> PlanReport:
     """Report of a plan with streamed offload."""
-    return api.report(api.plan(STREAMED, top=1).plans[0])
+    return api.report(best(STREAMED))
