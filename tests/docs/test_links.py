@@ -9,7 +9,11 @@ import pytest
 from docs.pages import FIRST, FOLDER, GENERATED, PAGES, ROOT, anchors, generated, links, place, tokens
 
 ADDRESS = re.compile(r"(https?|mailto):")
-ALL = (*PAGES, *generated())
+
+
+def all_pages() -> tuple[str, ...]:
+    """Paths of tracked and generated pages."""
+    return (*PAGES, *generated())
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +45,14 @@ def test_links_lead_to_existing_files_and_headings() -> None:
                 elif anchor and anchor not in anchors(target):
                     yield f"{link}: {target} has no such heading"
 
-    assert [f"{page}: {fault}" for page in ALL for fault in faults(page)] == []
+    assert [f"{page}: {fault}" for page in all_pages() for fault in faults(page)] == []
 
 
 def test_a_page_has_one_title() -> None:
     def titles(page: str) -> int:
         return sum(token.type == "heading_open" and token.tag == "h1" for token in tokens(page))
 
-    assert {page: titles(page) for page in ALL if titles(page) != 1} == {}
+    assert {page: titles(page) for page in all_pages() if titles(page) != 1} == {}
 
 
 def test_every_page_is_reachable_from_the_first_page() -> None:
@@ -58,8 +62,8 @@ def test_every_page_is_reachable_from_the_first_page() -> None:
         page = waiting.pop()
         leads = {place(page, link) for link in links(page) if not ADDRESS.match(link)}
         if page.endswith(f"/{FOLDER}") and not links(page):  # the site lists the folder's pages
-            leads = {other for other in ALL if other.startswith(page.removesuffix(FOLDER))}
-        new = (leads & set(ALL)) - reached
+            leads = {other for other in all_pages() if other.startswith(page.removesuffix(FOLDER))}
+        new = (leads & set(all_pages())) - reached
         reached |= new
         waiting += sorted(new)
-    assert set(ALL) - reached == set(), f"link them from {FIRST}, or from the page of their folder"
+    assert set(all_pages()) - reached == set(), f"link them from {FIRST}, or from the page of their folder"

@@ -42,7 +42,7 @@ def is_trained_here(name):
     return not load_backend("native").unsupported_settings(candidate, find_preset(name), Workload(), "cpu")
 
 
-@pytest.mark.parametrize("name", filter(is_trained_here, presets()))
+@pytest.mark.parametrize("name", [*filter(is_trained_here, presets())])
 def test_each_preset_that_this_runtime_trains_has_the_parameters_of_its_shape(name):
     shape = find_preset(name)
     few = replace(shape, layers=3, moe=shape.moe and replace(shape.moe, first_dense_layers=min(1, shape.moe.first_dense_layers)))
