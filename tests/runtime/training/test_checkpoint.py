@@ -60,7 +60,8 @@ SESSIONS = {
     ),
     "deep, tensor parallel": (
         (3, DEEP, Layout(dp_shard=4), {}, {"checkpoint": "sync"}),
-        (8, DEEP, Layout(dp_shard=2, tp=2), SEQUENCE, {"checkpoint": "async", "shard_placement": "largest"}),
+        (6, DEEP, Layout(dp_shard=2, tp=2), SEQUENCE, {"checkpoint": "async", "shard_placement": "largest"}),
+        (8, DEEP, Layout(pp=2, dp_shard=2), {"no_sync": True}, {"checkpoint": "async_pinned"}),
     ),
     "experts": (
         (3, EXPERTS, Layout(dp_replicate=2, dp_shard=2, ep=2), {"micro_batch": 2}, {"checkpoint": "async"}),
