@@ -16,9 +16,7 @@ from strategist.units import MIB, show_bytes
 FATAL_FINDINGS = {"python", "ports", "shared-memory", "file-limit"}
 FATAL_FOR_RUNTIME = {"torch-broken", "torch-old", "gloo-missing", "interface"}
 FATAL_ON_DEVICES = {"driver", "torch-cpu", "driver-old", "cuda-unavailable", "nccl-missing"}
-"""Errors of the doctor that fail every trial: of any trainer (STOPS), of the built-in one (STOPS_OURS), and of the built-in one
-on devices (STOPS_ON_DEVICES).
-"""
+"""Errors of the doctor that fail every trial: of any trainer, of the built-in one, and of the built-in one on devices."""
 
 MIN_DISK_BYTES = 64 * MIB
 """Disk space for the logs and records of a trial."""
