@@ -88,14 +88,14 @@ mount -t tmpfs none PLACE && exec "$@"
 FAULTS = {
     "no port": Fault(within=("unshare", "-n"), message="no port can be opened on 127.0.0.1"),
     "full disk": Fault(within=mounted("size=64k", "PLACE"), message="left, and a trial writes logs; make room"),
-    "read-only disk": Fault(within=mounted("ro", "PLACE"), message="choose another folder", command="true"),
-    "no permission": Fault(within=WITHOUT_RIGHTS, mode=0o555, message="Permission denied", command="true"),
-    "a file for a folder": Fault(files={"place/trial": ""}, message="cannot be written", command="true"),
-    "full shared memory": Fault(within=mounted("size=64k", "/dev/shm"), message="/dev/shm has 64.0 KiB", command="true"),
+    "read-only disk": Fault(within=mounted("ro", "PLACE"), message="choose another folder", command='"true"'),
+    "no permission": Fault(within=WITHOUT_RIGHTS, mode=0o555, message="Permission denied", command='"true"'),
+    "a file for a folder": Fault(files={"place/trial": ""}, message="cannot be written", command='"true"'),
+    "full shared memory": Fault(within=mounted("size=64k", "/dev/shm"), message="/dev/shm has 64.0 KiB", command='"true"'),
     "no temporary files": Fault(
-        within=("unshare", "-m", "sh", "-c", READ_ONLY, "sh"), message="temporary files: cannot be written", command="true"
+        within=("unshare", "-m", "sh", "-c", READ_ONLY, "sh"), message="temporary files: cannot be written", command='"true"'
     ),
-    "few descriptors": Fault(within=("sh", "-c", 'ulimit -n 40 && exec "$@"', "sh"), message="may open 40 files", command="true"),
+    "few descriptors": Fault(within=("sh", "-c", 'ulimit -n 40 && exec "$@"', "sh"), message="may open 40 files", command='"true"'),
     "torch that does not load": Fault(
         files={"place/torch/__init__.py": 'raise ImportError("libcudart.so.13: cannot open shared object file")'},
         environment={"PYTHONPATH": "PLACE"}, message="torch cannot be imported (ImportError: libcudart.so.13",
