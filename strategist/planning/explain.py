@@ -93,7 +93,6 @@ def explain(plan: Plan, explainer: PlanExplainer) -> Explanation:
     row = {**explainer.known, **row_of(plan.candidate, plan.accumulation)}
     steps = deck.flow.active_steps(row) if deck.flow else ()
     step_of = {path: step.id for step in steps for path in step.decides}
-    decisions = []
     names = [full.partition(".")[2] for full in sorted(SETTINGS, key=_position_in(steps))]
     others = {
         name: [_other(plan, name, value, explainer.search) for value in other_values(plan, name)]
@@ -101,18 +100,10 @@ def explain(plan: Plan, explainer: PlanExplainer) -> Explanation:
         if plan.matters(name)
     }
     compared = _Compared.of([other for found in others.values() for other in found], explainer)
-    for name in counted(tuple(others), "settings"):
-        full = full_name(name)
-        reasons = reasons_about(plan, deck, full)
-        alternatives = (_alternative(plan, other, compared.plans(other), explainer) for other in others[name])
-        legal = tuple(item for item in alternatives if item.obstacle is not Obstacle.ILLEGAL)
-        value, step = value_of(plan.candidate, name), step_of.get(full, "")
-        if reasons or legal or value != _DEFAULTS.get(name, value):
-            changes_convergence = value != CONVERGENCE_SETTINGS.get(name, value)
-            setting_decision = Decision(
-                setting=name, value=value, reasons=reasons, why_not=legal, step=step, changes_convergence=changes_convergence
-            )
-            decisions.append(setting_decision)
+    decisions = list[Decision]()
+    for name, found in counted(tuple(others.items()), "settings"):
+        alternatives = tuple(_alternative(plan, other, compared.plans(other), explainer) for other in found)
+        decisions += _decision(plan, name, alternatives, deck, step_of.get(full_name(name), ""))
     about = {reason for decision in decisions for reason in decision.reasons}
     return Explanation(
         plan=plan,
@@ -123,6 +114,17 @@ def explain(plan: Plan, explainer: PlanExplainer) -> Explanation:
         advice=tuple(_advice(deck, {decision.setting for decision in decisions})),
         deck=deck.explanation_digest,
     )
+
+
+def _decision(plan: Plan, name: str, alternatives: Sequence[WhyNot], deck: Deck, step: str) -> Iterator[Decision]:
+    """What decided a setting, in a ``step`` of the deck's flow; none if it has one legal value and no card mentions it."""
+    value, reasons = value_of(plan.candidate, name), reasons_about(plan, deck, full_name(name))
+    legal = tuple(item for item in alternatives if item.obstacle is not Obstacle.ILLEGAL)
+    if reasons or legal or value != _DEFAULTS.get(name, value):
+        changes_convergence = value != CONVERGENCE_SETTINGS.get(name, value)
+        yield Decision(
+            setting=name, value=value, reasons=reasons, why_not=legal, step=step, changes_convergence=changes_convergence
+        )
 
 
 def _position_in(steps: tuple[Step, ...]) -> Callable[[str], int]:
