@@ -23,9 +23,7 @@ from strategist.tuner.finalists import Finalist, finalists
 from strategist.tuner.warm_start import PricedWarmStart
 
 MAX_CANDIDATES = 5000
-"""Number of best predicted candidates that are considered. Ranking takes 2 s per thousand, or 15 s with pipelines, on a busy
-machine.
-"""
+"""Number of best predicted candidates that are considered. Ranking takes about two processor seconds per thousand."""
 
 
 class Rankings:
