@@ -190,7 +190,7 @@ def test_candidates_are_simulated_independently() -> None:
 
 
 def test_a_process_keeps_few_pipelines_and_each_in_few_objects() -> None:
-    for micro_batches in range(200, 200 + 2 * MAX_GRAPHS):
+    for micro_batches in range(20, 20 + 2 * MAX_GRAPHS):
         run(Pipeline("1f1b", 2, 1, micro_batches))
     gc.collect()
     kept = [item for item in gc.get_objects() if isinstance(item, Graph)]
