@@ -1,7 +1,6 @@
 """The planner end to end: answers are correct, repeatable and complete, and always contain a plan or alternatives."""
 
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from planning.plans import answer_of, best
+from planning.plans import BIG, NARROW, SMALL, answer_of, best
 from strategist import api
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract import codec
@@ -23,24 +22,9 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.training_time import training
 from strategist.errors import InputError
-from strategist.paths import data_dir
 from strategist.planning.planner import answer, answer_stages, enumerated, price_candidate, ranked
 from strategist.profiles.situation import situation
 from strategist.units import GIB
-
-BIG = Request(model="32b", gpus="8x24GB")
-SMALL = Request(model="8b", gpus="4x80GB", workload=Workload(global_batch=16))
-NARROW = replace(SMALL, fix={"pp": 1, "cp": 1, "compile": True, "recompute": "none"})
-
-
-@pytest.fixture(scope="module")
-def deck() -> Deck:
-    return load_deck(data_dir("cards"))
-
-
-@pytest.fixture(scope="module")
-def big(deck: Deck) -> Answer:
-    return answer(BIG, deck=deck)
 
 
 def test_a_device_without_published_runs_is_named_unless_trials_priced_the_answer(deck: Deck, big: Answer) -> None:
@@ -56,20 +40,6 @@ def test_alternatives_only_complete_an_answer_with_plans(deck: Deck, big: Answer
     assert first == replace(big, alternatives=())
     nothing_fits = replace(SMALL, gpus="1x24GB", fix={"offload": "none"})
     assert len(list(answer_stages(nothing_fits, deck=deck))) == 1
-
-
-def test_the_verdict_on_32b_states_correct_numbers(big: Answer) -> None:
-    assert "does not fit the devices" in big.verdict
-    assert "488.2 GiB" in big.verdict
-    assert "16 bytes each" in big.verdict
-    first = big.plans[0]
-    assert first.candidate.knobs.offload == "streamed"
-    weights, waiting = 2 / 16 * 488.2 * GIB, first.estimate.host_memory_bytes_per_node - (1 + 2 / 16) * 488.2 * GIB
-    assert first.estimate.host_memory_bytes_per_node > 488.2 * GIB + weights  # all states, and the bf16 weights that are copied
-    assert 0 < waiting < weights  # inputs of layers
-    offloaded = next(plan for plan in big.plans if plan.candidate.knobs.offload == "all")
-    assert first.estimate.tokens_per_second > 3 * offloaded.estimate.tokens_per_second
-    assert first.estimate.fits
 
 
 def test_32b_has_alternatives_of_each_kind(big: Answer) -> None:
@@ -269,30 +239,6 @@ INFEASIBLE: tuple[tuple[str, str, int, dict[str, Any]], ...] = (
 )
 
 
-@pytest.mark.parametrize(
-    ("model", "gpus", "words"),
-    [
-        ("llama3-405b", "8xH100", "Nothing fits.*A node has 2.0 TiB of host memory"),
-        ("llama3-8b", "6x4090", "keeps 119.7 GiB, 16 bytes each, activations not counted; 6 x RTX4090 can hold 136.8 GiB"),
-    ],
-)
-def test_the_verdict_states_which_memory_is_too_small(deck: Deck, model: str, gpus: str, words: str) -> None:
-    """Including the host memory that is assumed for a node, and activations on top of states that the devices could hold."""
-    workload = Workload(global_batch=48)
-    assert re.search(
-        words,
-        answer(Request(model=model, gpus=gpus, workload=workload, fix={"micro_batch": 1, "recompute": "full"}), deck=deck).verdict,
-    )
-
-
-def test_the_verdict_omits_host_memory_if_devices_hold_the_states(deck: Deck) -> None:
-    long = Request(model="1b", gpus="1xH100", workload=Workload(seq_len=2**20, global_batch=1), fix={"recompute": "none"})
-    found = answer(long, deck=deck)
-    assert found.plans == ()
-    assert "activations not counted" in found.verdict
-    assert "host memory" not in found.verdict.partition("Nearest")[0]
-
-
 QUICK = (0, 5, 10)
 """Cases of every run: a model that one device cannot hold (full training and adapters), and fixed settings."""
 
@@ -354,29 +300,6 @@ def test_an_impossible_fixed_value_raises_a_one_line_error(deck: Deck, fix: dict
     with pytest.raises(InputError) as caught:
         answer(replace(BIG, fix=fix), deck=deck)
     assert "\n" not in str(caught.value)
-
-
-def test_the_verdict_attributes_fixed_offload_to_the_request(deck: Deck) -> None:
-    asked = Request(model="8b", gpus="8xH100", fix={"offload": "all"})
-    found = answer(asked, deck=deck)
-    assert "as asked" in found.verdict
-    assert not any("nothing offloaded" in alternative.title for alternative in found.alternatives)
-
-
-def test_the_verdict_attributes_offload_to_the_memory_objective(deck: Deck) -> None:
-    found = answer(Request(model="70b", gpus="2x8xH200", objective="memory"), deck=deck)
-    assert found.plans[0].candidate.knobs.offload != "none"
-    assert found.verdict.startswith("It fits. ")
-    assert "for memory keeps state in host memory" in found.verdict
-    assert not any("nothing offloaded" in alternative.title for alternative in found.alternatives)
-
-
-def test_the_verdict_names_the_card_that_forbids_all_candidates(tmp_path: Path) -> None:
-    card = "StrategyCard:\n  id: MY-001\n  module: tp\n  intent: A test\n  policies:\n"
-    (tmp_path / "mine.yaml").write_text(card + "    - {id: p, forbid: {recompute: full}, because: Because.}\n", encoding="utf-8")
-    found = answer(replace(NARROW, fix={**NARROW.fix, "recompute": "full"}), deck=load_deck(tmp_path))
-    assert found.plans == ()
-    assert "MY-001/p: Because. With --without MY-001 some are left." in found.verdict
 
 
 @pytest.mark.parametrize(
