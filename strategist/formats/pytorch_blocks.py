@@ -45,7 +45,7 @@ _IF, _END = re.compile(r"\s*# if: (.+)"), re.compile(r"\s*# end: ")
 
 def assemble(conditions: Set[str], constants: Set[str]) -> tuple[dict[str, str], set[str]]:
     """The text of each file under these conditions, and the subset of ``constants`` (names in ``plan.py``) that they use."""
-    files, used, defined = {}, set(), {"plan": set(constants)}
+    files, used, defined = {}, set[str](), {"plan": set(constants)}
     for name, (docstring, blocks) in FILES.items():
         selected = [block for block, condition in blocks.items() if not condition or holds(condition, conditions)]
         parsed = [_parsed(selected_lines(block_text(name, block), conditions)) for block in selected]
