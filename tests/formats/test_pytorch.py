@@ -314,16 +314,22 @@ def test_a_script_contains_only_the_code_that_its_plan_needs() -> None:
             assert not re.search(r"^\s*(import|from) strategist", text, re.MULTILINE)
 
 
+@cache
+def names_in(text: str) -> tuple[set[str], set[str]]:
+    """The names that a file uses, and those that it imports from plan.py. Many scripts have equal files."""
+    nodes = list(ast.walk(ast.parse(text)))
+    imported = [node.names for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "plan"]
+    return {node.id for node in nodes if isinstance(node, ast.Name)}, {item.name for names in imported for item in names}
+
+
 def test_constants_of_plan_py_are_used_or_fixed() -> None:
     """Constants above the line are used; settings below it selected the code, and another value gives other code."""
     for name in CASES:
         texts = texts_of(name)
         live, fixed = (re.findall(r"^([A-Z_]+) = ", part, re.MULTILINE) for part in texts["plan.py"].split(FIXED))
-        code = "".join(text for file, text in texts.items() if file.endswith(".py") and file != "plan.py")
-        nodes = list(ast.walk(ast.parse(code)))
-        used = {node.id for node in nodes if isinstance(node, ast.Name)}
-        imported = [node.names for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "plan"]
-        assert set(live) == used & {item.name for names in imported for item in names}, name
+        code = [names_in(text) for file, text in texts.items() if file.endswith(".py") and file != "plan.py"]
+        used, imported = (set[str]().union(*names) for names in zip(*code, strict=True))
+        assert set(live) == used & imported, name
         assert not used & set(fixed), name
     changed = {"recompute": "full", "offload": "all", "compile": True, "sequence_parallel": True, "loss_parallel": True}
     changed["chunked_loss"] = True
