@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
 
+from strategist.frozen import frozen
 from strategist.paths import data_dir
 
 WIDTH = 132
@@ -44,19 +45,16 @@ _IF, _END = re.compile(r"\s*# if: (.+)"), re.compile(r"\s*# end: ")
 
 def assemble(conditions: Set[str], constants: Set[str]) -> tuple[dict[str, str], set[str]]:
     """The text of each file under these conditions, and the subset of ``constants`` (names in ``plan.py``) that they use."""
-    imports, bodies = {}, {}
-    for name, (_, blocks) in FILES.items():
+    files, used, defined = {}, set[str](), {"plan": set(constants)}
+    for name, (docstring, blocks) in FILES.items():
         selected = [block for block, condition in blocks.items() if not condition or holds(condition, conditions)]
-        pairs = [_imports_and_body(selected_lines(block_text(name, block), conditions)) for block in selected]
-        imports[name] = [node for nodes, _ in pairs for node in nodes]
-        bodies[name] = re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(body for _, body in pairs))
-    files, used, defined = {}, set(), {"plan": set(constants)}
-    for name, body in bodies.items():
-        tree = ast.parse(body)
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        gap = "\n\n" if isinstance(tree.body[0], ast.Assign) else "\n\n\n"
-        files[name] = f'"""{FILES[name][0]}"""\n\n{_imports(imports[name], names, defined)}{gap}{body}\n'
-        defined[name] = set(_defined_names(tree))
+        parsed = [_parsed(selected_lines(block_text(name, block), conditions)) for block in selected]
+        body = re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(block.body for block in parsed))
+        names = frozenset[str]().union(*(block.names for block in parsed))
+        gap = "\n\n" if parsed[0].starts_with_assignment else "\n\n\n"
+        imports = [node for block in parsed for node in block.imports]
+        files[name] = f'"""{docstring}"""\n\n{_imports(imports, names, defined)}{gap}{body}\n'
+        defined[name] = set().union(*(block.defined for block in parsed))
         used |= names & constants
     return files, used
 
@@ -86,17 +84,35 @@ def holds(condition: str, conditions: Set[str]) -> bool:
     return all((part.removeprefix("not ") in conditions) != part.startswith("not ") for part in condition.split(" and "))
 
 
+@frozen
+class _Block:
+    """The imports of a block and the code after them, with the ``names`` that this code uses and those that it defines."""
+
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
+    body: str
+    names: frozenset[str]
+    defined: frozenset[str]
+    starts_with_assignment: bool
+
+
 @cache
-def _imports_and_body(text: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
-    """The imports of a block, and the code after them."""
-    nodes = [node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    last = max((node.end_lineno or node.lineno for node in nodes), default=0)
-    return nodes, "\n".join(text.splitlines()[last:]).strip("\n")
+def _parsed(text: str) -> _Block:
+    tree = ast.parse(text)
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    last = max((node.end_lineno or node.lineno for node in imports), default=0)
+    code = [node for node in tree.body if node.lineno > last]
+    return _Block(
+        imports=tuple(imports),
+        body="\n".join(text.splitlines()[last:]).strip("\n"),
+        names=frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)),
+        defined=frozenset(_defined_names(code)),
+        starts_with_assignment=isinstance(code[0], ast.Assign),
+    )
 
 
-def _defined_names(tree: ast.Module) -> Iterator[str]:
-    """Names that a file defines."""
-    for node in tree.body:
+def _defined_names(statements: Sequence[ast.stmt]) -> Iterator[str]:
+    """Names that statements define."""
+    for node in statements:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

@@ -1,7 +1,7 @@
 """Assumed values of a config file: which of them could turn the verdict on memory if the real value is another."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 from strategist.contract.estimate import Estimate, Fit
 from strategist.contract.knobs import Candidate, KnobValue, show_value
@@ -38,6 +38,7 @@ class AssumedRun:
     """A priced run of which ``names`` are settings and workload fields with assumed values.
 
     verdict: of an estimate, on devices and hosts.
+    known: estimates by the values that differ from the assumed ones.
     """
 
     candidate: Candidate
@@ -45,6 +46,7 @@ class AssumedRun:
     names: tuple[str, ...]
     price: Price
     verdict: Callable[[Estimate], Fit]
+    known: dict[frozenset[tuple[str, KnobValue]], Estimate | None] = field(default_factory=dict, compare=False, repr=False)
 
     def value(self, name: str) -> KnobValue:
         """The assumed value."""
@@ -53,6 +55,13 @@ class AssumedRun:
 
     def estimate(self, values: Values) -> Estimate | None:
         """Estimate with these values in the place of the assumed ones, and with as many micro-batches a step unless stated."""
+        changed = {name: value for name, value in values.items() if value != self.value(name)}
+        key = frozenset(changed.items())
+        if key not in self.known:
+            self.known[key] = self._priced(changed)
+        return self.known[key]
+
+    def _priced(self, values: Values) -> Estimate | None:
         candidate = with_settings(self.candidate, {name: value for name, value in values.items() if name in SETTING_NAMES})
         fields = {name: value for name, value in values.items() if name not in SETTING_NAMES}
         if "global_batch" in self.names:
@@ -68,10 +77,10 @@ def assumption_doubts(run: AssumedRun, priced: Estimate) -> Iterator[str]:
     Of several values that turn it, the nearest to the assumed one is named. Where no value turns it alone, one after the other is
     changed as far as it goes, until the verdict turns.
     """
+    run.known[frozenset()] = priced
     known = run.verdict(priced)
     names = sorted(run.names, key=[*PLAUSIBLE_VALUES, *run.names].index)
-    estimates = {name: dict(_alternatives(run, name)) for name in names}
-    single = [text for name, found in estimates.items() if (text := _doubt(run, name, found, known))]
+    single = [text for name in names if (text := _doubt(run, name, known))]
     yield from single
     if not single:
         yield from _joint_doubts(run, names, priced, known)
@@ -99,9 +108,9 @@ def _nearest_first(values: Sequence[KnobValue], assumed: KnobValue) -> Sequence[
     return sorted(values, key=lambda value: max(int(value) / assumed, assumed / int(value)))
 
 
-def _doubt(run: AssumedRun, name: str, found: Mapping[KnobValue, Estimate], known: Fit) -> str:
+def _doubt(run: AssumedRun, name: str, known: Fit) -> str:
     """The doubt on one assumed value; empty if no plausible value turns the verdict."""
-    for value, estimate in found.items():
+    for value, estimate in _alternatives(run, name):
         if (verdict := run.verdict(estimate)) is not known:
             assumed, other = show_value(run.value(name)), show_value(value)
             return (

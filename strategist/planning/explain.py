@@ -100,10 +100,10 @@ def explain(plan: Plan, explainer: PlanExplainer) -> Explanation:
         if plan.matters(name)
     }
     compared = _Compared.of([other for found in others.values() for other in found], explainer)
-    decisions = list[Decision]()
+    decisions, reasons = list[Decision](), reasons_by_setting(plan, deck)
     for name, found in counted(tuple(others.items()), "settings"):
-        alternatives = tuple(_alternative(plan, other, compared.plans(other), explainer) for other in found)
-        decisions += _decision(plan, name, alternatives, deck, step_of.get(full_name(name), ""))
+        alternatives, full = tuple(_alternative(plan, other, compared.plans(other), explainer) for other in found), full_name(name)
+        decisions += _decision(plan, name, alternatives, reasons.get(full, ()), step_of.get(full, ""))
     about = {reason for decision in decisions for reason in decision.reasons}
     return Explanation(
         plan=plan,
@@ -116,9 +116,9 @@ def explain(plan: Plan, explainer: PlanExplainer) -> Explanation:
     )
 
 
-def _decision(plan: Plan, name: str, alternatives: Sequence[WhyNot], deck: Deck, step: str) -> Iterator[Decision]:
+def _decision(plan: Plan, name: str, alternatives: Sequence[WhyNot], reasons: tuple[Reason, ...], step: str) -> Iterator[Decision]:
     """What decided a setting, in a ``step`` of the deck's flow; none if it has one legal value and no card mentions it."""
-    value, reasons = value_of(plan.candidate, name), reasons_about(plan, deck, full_name(name))
+    value = value_of(plan.candidate, name)
     legal = tuple(item for item in alternatives if item.obstacle is not Obstacle.ILLEGAL)
     if reasons or legal or value != _DEFAULTS.get(name, value):
         changes_convergence = value != CONVERGENCE_SETTINGS.get(name, value)
@@ -375,16 +375,16 @@ def _violations(plan: Plan, candidate: Candidate) -> tuple[str, ...]:
     return candidate.violations(plan.model, plan.workload, plan.cluster.devices)
 
 
-def reasons_about(plan: Plan, deck: Deck, full: str) -> tuple[Reason, ...]:
-    """The plan's reasons whose policy has an effect on the setting; risks are not included."""
+def reasons_by_setting(plan: Plan, deck: Deck) -> Mapping[str, tuple[Reason, ...]]:
+    """The plan's reasons by the full name of each setting that their policies affect; risks are not included."""
     cards = {card.id: card for card in deck.cards}
-    found = []
+    found: dict[str, list[Reason]] = {}
     for reason in plan.reasons:
         card = cards.get(reason.card) if reason.effect != "risk" else None
         policy = card.policy(reason.policy) if card else None
-        if card and policy and full in affected_settings(card, policy):
-            found.append(reason)
-    return tuple(found)
+        for name in affected_settings(card, policy) if card and policy else ():
+            found.setdefault(name, []).append(reason)
+    return {name: tuple(reasons) for name, reasons in found.items()}
 
 
 def _changes(before: Candidate, after: Candidate, excluded: str) -> str:

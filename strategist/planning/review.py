@@ -12,9 +12,9 @@ from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.estimate import DEFAULT_CONFIDENCE, Estimate, Fit, fit_of
 from strategist.contract.explanation import Explanation, Obstacle, WhyNot
 from strategist.contract.knobs import Candidate, show_value
-from strategist.contract.plan import Plan, Reason
+from strategist.contract.plan import Plan
 from strategist.contract.review import Change, Review
-from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, value_of
+from strategist.contract.settings import CONVERGENCE_SETTINGS, SETTING_NAMES, full_name, value_of
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
@@ -31,7 +31,7 @@ from strategist.formats.memory_effects import LAUNCH_FILE, UNRESOLVED, Bounds, b
 from strategist.formats.source import Source
 from strategist.planning.assumed_values import PLAUSIBLE_VALUES, AssumedRun, assumption_doubts
 from strategist.planning.candidate_plans import completed, estimate_of, estimates, outline_of, resolved_outlines
-from strategist.planning.explain import PlanExplainer, explain, reasons_about
+from strategist.planning.explain import PlanExplainer, explain, reasons_by_setting
 from strategist.planning.planner import price_candidate, ranked_outlines
 from strategist.planning.ranking import PlanningContext, backend_stack
 from strategist.profiles.situation import Situation
@@ -167,8 +167,8 @@ def _advice(described: Setup, format: str) -> str:
 
 def reasons(plan: Plan, deck: Deck) -> dict[str, str]:
     """The reason for each setting that a card decided."""
-    reasons_by_setting = {name.partition(".")[2]: reasons_about(plan, deck, name) for name in SETTINGS}
-    return {name: f"{found[0].card}: {found[0].text}" for name, found in reasons_by_setting.items() if found}
+    found = reasons_by_setting(plan, deck)
+    return {name.partition(".")[2]: f"{found[name][0].card}: {found[name][0].text}" for name in SETTINGS if name in found}
 
 
 def _stack(chosen: Format, described: Setup) -> Stack | None:
@@ -275,10 +275,11 @@ def _changes(
                 continue
             plan = other.plan
             found.add(plan.candidate)
+            deciding = reasons_by_setting(complete(plan), deck).get(full_name(other.setting), ())
             yield Change(
                 setting=other.setting, value=other.value, text=other.text, fits=plan.estimate.fit_confidence >= confidence,
                 speedup=current.estimate.step_seconds / plan.estimate.step_seconds,
-                cards=tuple(dict.fromkeys(reason.card for reason in _setting_reasons(complete(plan), deck, other.setting))),
+                cards=tuple(dict.fromkeys(reason.card for reason in deciding)),
                 expressible=present.issuperset(limits.refusals(plan.candidate, plan.model, plan.workload, known)),
                 changes_convergence=other.value != CONVERGENCE_SETTINGS.get(other.setting, other.value),
             )  # fmt: skip
@@ -287,11 +288,6 @@ def _changes(
 def _sort_key(change: Change) -> tuple[bool, bool, float]:
     """Sort key of changes: those that fit first, then those without an effect on convergence, then the fastest."""
     return not change.fits, change.changes_convergence, -change.speedup
-
-
-def _setting_reasons(plan: Plan, deck: Deck, setting: str) -> tuple[Reason, ...]:
-    full = next(name for name in SETTINGS if name.partition(".")[2] == setting)
-    return reasons_about(plan, deck, full)
 
 
 def _improves(plan: Plan, other: WhyNot) -> bool:

@@ -1,5 +1,6 @@
 """Shipped profiles: their files, and lookup by name in any spelling."""
 
+import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -12,6 +13,9 @@ from strategist.files import cache, yaml_file
 from strategist.paths import data_dir
 
 T = TypeVar("T")
+CACHED_FILES = 512
+"""Number of recently read profiles that are kept in memory until their text changes."""
+
 _SEPARATORS = re.compile(r"[-_.\s]+")
 
 
@@ -27,15 +31,20 @@ def shipped(kind: str, stem: str) -> yaml_file.Document:
         FileError: it cannot be read, or is not within the subset of YAML.
     """
     path = profile_path(kind, stem)
-    text = yaml_file.read_text(path)
+    return _document(path, yaml_file.read_text(path))
+
+
+@lru_cache(maxsize=CACHED_FILES)
+def _document(path: Path, text: str) -> yaml_file.Document:
     key = cache.key_of(cache.version("files/yaml_parser", "files/yaml_file"), text)
-    data = cache.cached(f"profiles/{kind}/{stem}", key, lambda: yaml_file.parse(text, path).data)
+    data = cache.cached(f"profiles/{path.parent.name}/{path.stem}", key, lambda: yaml_file.parse(text, path).data)
     return yaml_file.Document.with_data(path, text, data)
 
 
 def profile_stems(kind: str) -> tuple[str, ...]:
     """Names of all shipped profile files of a kind, except ``names.yaml`` with the other names."""
-    return tuple(sorted(path.stem for path in (data_dir("profiles") / kind).glob("*.yaml") if path.stem != "names"))
+    files = os.listdir(data_dir("profiles") / kind)
+    return tuple(sorted(file.removesuffix(".yaml") for file in files if file.endswith(".yaml") and file != "names.yaml"))
 
 
 @lru_cache(maxsize=4096)

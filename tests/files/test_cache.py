@@ -153,6 +153,7 @@ def test_changed_files_and_changed_code_invalidate_the_cache(shipped: Path, home
 def test_a_cached_profile_has_its_line_numbers(shipped: Path, home: Path) -> None:
     path = catalog.profile_path("models", "tiny")
     for _ in range(2):
+        catalog._document.cache_clear()
         assert catalog.shipped("models", "tiny").data == load(path).data
         assert catalog.shipped("models", "tiny").mark(("presets",)) == load(path).mark(("presets",))
     assert (home / "profiles" / "models" / "tiny.json").is_file()

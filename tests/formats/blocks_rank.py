@@ -1,10 +1,15 @@
-"""Compares blocks of exported scripts with the runtime: ``python -m formats.blocks_rank CHECK``, in one process with torch."""
+"""Compares blocks of exported scripts with the runtime: ``python -m formats.blocks_rank`` runs all checks in one process with
+torch, and prints the traceback of each that failed, by name, as JSON.
+"""
 
 import importlib
+import json
 import os
 import sys
+import traceback
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +19,9 @@ from strategist.contract.model import ModelShape
 if TYPE_CHECKING:
     import torch
 
-SHAPES = (DENSE, QWEN, BIASED, MIXTRAL, QWEN_MOE, SPARSE, STEERED)
+SHAPES = tuple(replace(shape, layers=2) for shape in (DENSE, QWEN, BIASED, MIXTRAL, QWEN_MOE, SPARSE, STEERED))
+"""The first layer of two of these is dense, the other layers have experts."""
+WITH_LORA = (QWEN.name, SPARSE.name)
 
 
 def exported_module(trained: dict, module: str, **knobs: object) -> types.ModuleType:
@@ -51,7 +58,7 @@ def decoder() -> None:
     import torch
 
     tokens = torch.arange(2 * 64).view(2, 64) * 7 % DENSE.vocab_size
-    for shape, more in (*((shape, {}) for shape in SHAPES), (QWEN, LORA), (SPARSE, LORA)):
+    for shape, more in (*((shape, {}) for shape in SHAPES), *((shape, LORA) for shape in SHAPES if shape.name in WITH_LORA)):
         train = exported_module({"model": shape, **more}, "train")
         part, reference = train.build(torch.device("cpu")), runtime_decoder(shape, more)
         train.draw_weights(dict(part.named_parameters()))
@@ -150,8 +157,20 @@ def chunked_loss() -> None:
 
 CHECKS: dict[str, Callable[[], None]] = {check.__name__: check for check in (decoder, data, names, loss_scale, chunked_loss)}
 
+
+def failures() -> dict[str, str]:
+    """The traceback of each check that failed, by name."""
+    found = {}
+    for name, check in CHECKS.items():
+        try:
+            check()
+        except (Exception, SystemExit):
+            found[name] = traceback.format_exc()
+    return found
+
+
 if __name__ == "__main__":
     from strategist_runtime.rank_process import leave
 
-    CHECKS[sys.argv[1]]()
+    print(json.dumps(failures()))
     leave()

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -101,20 +100,38 @@ def _plans(format: str, index: int, count: int) -> tuple[Plan, ...]:
 
 
 def _each(problem: Situation, best: Sequence[Plan]) -> Iterator[Candidate]:
-    """The best candidate with each value of the settings that must all be tried: the best plan with that change, if it is legal
-    and has an effect, otherwise the best of those with the value.
+    """Candidates with each value of the settings that must all be tried: the best plan or an earlier candidate with that change, if
+    one is legal and the value has an effect in it, otherwise the best of those with the value.
     """
     request = problem.request
-    limits = load_backend(request.backend).limits
-    tried: list[tuple[str, KnobValue]] = [(name, value) for name in TRIED for value in limits.get(full_name(name), ())]
-    tried += [(name, 2) for name in AXES if 2 in limits.get(full_name(name), (2,))]
+    limits, found = load_backend(request.backend).limits, [plan.candidate for plan in best]
+    tried: list[tuple[str, KnobValue]] = [(name, 2) for name in AXES if 2 in limits.get(full_name(name), (2,))]
+    tried += [(name, value) for name in TRIED for value in limits.get(full_name(name), ())]
     for name, value in tried if best else ():
-        changed = with_settings(best[0].candidate, {name: value})
-        if _expressible(request.backend, changed, problem) and replace(best[0], candidate=changed).matters(name):
-            yield changed
-            continue
-        with suppress(InputError):  # impossible in this situation
-            yield ranked(situation(replace(request, fix={name: value})), deck=deck(), limit=1)[0].candidate
+        for changed in (changed for base in found for changed in _with_value(base, name, value)):
+            if _expressible(request.backend, changed, problem) and replace(best[0], candidate=changed).matters(name):
+                break
+        else:
+            try:
+                changed = ranked(situation(replace(request, fix={name: value})), deck=deck(), limit=1)[0].candidate
+            except InputError:  # impossible in this situation
+                continue
+        found.append(changed)
+        yield changed
+
+
+def _with_value(candidate: Candidate, name: str, value: KnobValue) -> Iterator[Candidate]:
+    """The candidate with another value; a degree is taken from another axis, or given to it, and some schedules need two stages a
+    rank.
+    """
+    if name not in AXES:
+        yield with_settings(candidate, {name: value})
+        yield with_settings(candidate, {name: value, "pp_virtual_stages": 2})
+    for other in AXES if name in AXES else ():
+        degrees = value_of(candidate, name) * value_of(candidate, other)
+        if other != name and degrees % value == 0:
+            changed = with_settings(candidate, {name: value, other: degrees // value})
+            yield with_settings(changed, {"no_sync": changed.layout.pp > 1 or candidate.knobs.no_sync})
 
 
 def _values(format: str) -> dict[str, tuple[KnobValue, ...]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from formats.described import codes, described, setting
 from formats.frameworks import parsed
 from formats.names import accepted, listed
 from formats.plans import a_plan, plans
@@ -13,40 +14,27 @@ from strategist import api
 from strategist.cli.main import main
 from strategist.contract.layout import Layout
 from strategist.contract.plan import Plan
-from strategist.contract.review import Review
-from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.files import yaml_file
 from strategist.formats.accelerate_export import configuration
 from strategist.formats.catalog import find_format
 from strategist.formats.commented_text import yaml_text
-from strategist.formats.completed_config import GivenValues
+from strategist.formats.completed_config import GivenValues, Setup
 
 HALF = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 MIXED = {"fp32": "no"}
 
 
-def imported(folder: Path, config: dict[str, Any], gpus: str = "8xH100", **settings: Any) -> Review:
+def found_in(folder: Path, config: dict[str, Any], gpus: str = "8xH100", **settings: Any) -> Setup:
     path = folder / "accelerate.yaml"
     path.write_text(yaml_text(config), encoding="utf-8")
-    return api.import_plan(path, GivenValues(gpus=gpus, model="8b", workload={"seq_len": 4096}, settings=settings))
+    return described(path, GivenValues(gpus=gpus, model="8b", workload={"seq_len": 4096}, settings=settings))
 
 
 def fsdp(**entries: Any) -> dict[str, Any]:
     """A file with FSDP2 on eight devices."""
     section = {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", **entries}
     return {"distributed_type": "FSDP", "mixed_precision": "bf16", "num_processes": 8, "fsdp_config": section}
-
-
-def setting(review: Review, name: str) -> Any:
-    assert review.plan is not None
-    return value_of(review.plan.candidate, name)
-
-
-def codes(review: Review) -> dict[str, str]:
-    return {
-        found.code: found.message for found in review.findings if found.code not in ("FMT-003", "FMT-005", "FMT-006", "FMT-010")
-    }
 
 
 def expected_settings(plan: Plan, kind: str) -> dict[str, Any]:
@@ -151,8 +139,8 @@ def test_every_config_file_of_trl_is_read() -> None:
     ],
 )  # fmt: skip
 def test_config_entries_set_the_plans_settings(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
-    review = imported(tmp_path, config)
-    assert {name: setting(review, name) for name in expected} == expected
+    job = found_in(tmp_path, config)
+    assert {name: setting(job, name) for name in expected} == expected
 
 
 def test_a_referenced_deepspeed_file_is_read(tmp_path: Path) -> None:
@@ -161,23 +149,29 @@ def test_a_referenced_deepspeed_file_is_read(tmp_path: Path) -> None:
         "deepspeed_config": {"deepspeed_config_file": "zero.json"},
         "mixed_precision": "bf16",
     }
-    missing = imported(tmp_path, config)
+    missing = found_in(tmp_path, config)
     assert setting(missing, "no_sync") is False
     assert any("zero.json is not found" in found.message for found in missing.findings)
     (tmp_path / "zero.json").write_text('{"zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 4}', encoding="utf-8")
-    found = imported(tmp_path, config)
+    found = found_in(tmp_path, config)
     assert setting(found, "no_sync") is True
-    assert found.plan is not None
-    assert found.plan.accumulation == 4
+    assert found.candidate.accumulation(found.situation.request.workload) == 4
 
 
 def test_settings_of_the_training_script_are_reported_as_assumed(tmp_path: Path) -> None:
-    texts = [found.message for found in imported(tmp_path, fsdp()).findings if found.code == "FMT-003"]
+    texts = [found.message for found in found_in(tmp_path, fsdp()).findings if found.code == "FMT-003"]
     assert [text.partition(":")[0].removeprefix("the file does not state ") for text in texts] == [
         "global_batch", "micro_batch", "optimizer", "train",
     ]  # fmt: skip
-    given = [found.message for found in imported(tmp_path, fsdp(), micro_batch=2).findings if found.code == "FMT-003"]
+    given = [found.message for found in found_in(tmp_path, fsdp(), micro_batch=2).findings if found.code == "FMT-003"]
     assert "micro_batch" not in " ".join(given)
+
+
+def test_degrees_that_break_a_law_are_a_finding(tmp_path: Path) -> None:
+    path = tmp_path / "accelerate.yaml"
+    path.write_text(yaml_text(fsdp() | {"parallelism_config": {"parallelism_config_dp_shard_size": 4}}), encoding="utf-8")
+    review = api.import_plan(path, GivenValues(gpus="8xH100", model="8b"))
+    assert "must equal the 8 devices" in codes(review)["FMT-004"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +182,6 @@ def test_settings_of_the_training_script_are_reported_as_assumed(tmp_path: Path)
         (fsdp(fsdp_auto_wrap_policy="SIZE_BASED_WRAP"), "FMT-002", "by size"),
         (fsdp() | {"parallelism_config": {"parallelism_config_sp_size": 8}}, "FMT-002", "Ulysses"),
         (fsdp(fsdp_version=1) | {"parallelism_config": {"parallelism_config_dp_shard_size": 8}}, "FMT-004", "fsdp_version 2"),
-        (fsdp() | {"parallelism_config": {"parallelism_config_dp_shard_size": 4}}, "FMT-004", "must equal the 8 devices"),
         (fsdp() | {"num_processes": 16}, "FMT-008", "16 in the file"),
         (fsdp() | {"mixed_precision": "fp8"}, "FMT-002", "fp8"),
         (fsdp() | {"use_cpu": True}, "FMT-002", "use_cpu"),
@@ -198,7 +191,7 @@ def test_settings_of_the_training_script_are_reported_as_assumed(tmp_path: Path)
     ],
 )
 def test_unsupported_entries_are_findings(tmp_path: Path, config: dict[str, Any], code: str, words: str) -> None:
-    assert words in codes(imported(tmp_path, config))[code]
+    assert words in codes(found_in(tmp_path, config))[code]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +207,7 @@ def test_unsupported_entries_are_findings(tmp_path: Path, config: dict[str, Any]
 )
 def test_invalid_values_are_refused_with_their_position(tmp_path: Path, config: dict[str, Any]) -> None:
     with pytest.raises(FileError) as caught:
-        imported(tmp_path, config)
+        found_in(tmp_path, config)
     assert "accelerate.yaml:" in str(caught.value)
 
 

@@ -13,6 +13,7 @@ from strategist.formats.commented_text import heading, json_text, remark, script
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), max_size=40)
 VALUES = st.one_of(TEXTS, st.integers(-(10**9), 10**9), st.booleans(), st.none(), st.lists(TEXTS, max_size=3))
+TOML_VALUES = (TEXTS, st.integers(), st.booleans(), st.lists(TEXTS, max_size=3))
 KEYS = st.text(f"{ascii_lowercase}_", min_size=1, max_size=8)
 
 
@@ -27,7 +28,7 @@ def test_yaml_survives_a_round_trip_with_two_readers(data: dict, note: str) -> N
 
 
 @settings(max_examples=200)
-@given(st.dictionaries(KEYS, st.dictionaries(KEYS, st.one_of(TEXTS, st.integers(), st.booleans(), st.lists(TEXTS)), max_size=3)))
+@given(st.dictionaries(KEYS, st.dictionaries(KEYS, st.one_of(*TOML_VALUES), max_size=3), max_size=4))
 def test_toml_survives_a_round_trip(data: dict) -> None:
     assert tomllib.loads(toml_text(data)) == data
 

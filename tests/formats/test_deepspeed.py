@@ -6,36 +6,24 @@ from typing import Any
 
 import pytest
 
+from formats.described import codes, described, setting
 from formats.frameworks import parsed
 from formats.names import accepted, listed
 from formats.plans import plans
 from strategist import api
 from strategist.cli.main import main
 from strategist.contract.plan import Plan
-from strategist.contract.review import Review
-from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format
-from strategist.formats.completed_config import GivenValues
+from strategist.formats.completed_config import GivenValues, Setup
 
 HALF = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 
-def imported(folder: Path, config: dict[str, Any] | str, gpus: str = "8xH100", **given: Any) -> Review:
+def found_in(folder: Path, config: dict[str, Any] | str, gpus: str = "8xH100", **given: Any) -> Setup:
     path = folder / "ds_config.json"
     path.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
-    return api.import_plan(path, GivenValues(gpus=gpus, model="8b", workload=given, settings={}))
-
-
-def setting(review: Review, name: str) -> Any:
-    assert review.plan is not None
-    return value_of(review.plan.candidate, name)
-
-
-def codes(review: Review) -> dict[str, str]:
-    return {
-        found.code: found.message for found in review.findings if found.code not in ("FMT-003", "FMT-005", "FMT-006", "FMT-010")
-    }
+    return described(path, GivenValues(gpus=gpus, model="8b", workload=given, settings={}))
 
 
 COMMENTED = """{
@@ -51,9 +39,9 @@ COMMENTED = """{
 
 def test_comments_and_trailing_commas_are_read_like_hjson(tmp_path: Path) -> None:
     """DeepSpeed parses with hjson; positions are those of the file."""
-    review = imported(tmp_path, COMMENTED)
-    assert (setting(review, "dp_shard"), setting(review, "micro_batch")) == (8, 2)
-    [wrong] = [found for found in review.findings if found.code == "FMT-001"]
+    job = found_in(tmp_path, COMMENTED)
+    assert (setting(job, "dp_shard"), setting(job, "micro_batch")) == (8, 2)
+    [wrong] = [found for found in job.findings if found.code == "FMT-001"]
     assert (wrong.line, wrong.column) == (7, 3)
 
 
@@ -62,7 +50,7 @@ def test_comments_and_trailing_commas_are_read_like_hjson(tmp_path: Path) -> Non
 )
 def test_comments_in_json_of_other_formats_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="is not JSON"):
-        imported(tmp_path, text.replace("zero_optimization", "other"))
+        found_in(tmp_path, text.replace("zero_optimization", "other"))
 
 
 def expected_settings(plan: Plan) -> dict[str, Any]:
@@ -111,7 +99,7 @@ def test_listed_names_equal_those_that_deepspeed_reads() -> None:
 
 
 @pytest.mark.full
-def test_every_configuration_of_the_package_is_imported() -> None:
+def test_every_configuration_of_the_package_is_found_in() -> None:
     found = parsed("deepspeed", ["shipped"])
     assert len(found) >= 4
     for path in found:
@@ -130,7 +118,7 @@ def test_configurations_with_an_error_are_refused_by_deepspeed_too(tmp_path: Pat
     paths = []
     for index, wrong in enumerate(refused):
         config = {"train_micro_batch_size_per_gpu": 1, **wrong}
-        assert "FMT-004" in codes(imported(tmp_path, config)), config
+        assert "FMT-004" in codes(found_in(tmp_path, config)), config
         paths.append(tmp_path / f"{index}.json")
         paths[-1].write_text(json.dumps(config), encoding="utf-8")
     assert all("refused" in found for found in parsed("deepspeed", ["check", "8", *map(str, paths)]))
@@ -145,16 +133,16 @@ def test_auto_values_are_reported_as_assumed(tmp_path: Path) -> None:
     }  # fmt: skip
     names = ("gradient_accumulation_steps", "gradient_clipping", "train_batch_size", "train_micro_batch_size_per_gpu")
     config = {"_comment": "ours", "fp16": auto, "bf16": auto, "zero_optimization": zero, **dict.fromkeys(names, "auto")}
-    review = imported(tmp_path, config)
-    assert setting(review, "offload") == "optimizer"
-    assert setting(review, "reshard_after_forward") is True
-    assert setting(review, "dp_shard") == 8
-    assumed = [found.message for found in review.findings if found.code == "FMT-003"]
+    job = found_in(tmp_path, config)
+    assert setting(job, "offload") == "optimizer"
+    assert setting(job, "reshard_after_forward") is True
+    assert setting(job, "dp_shard") == 8
+    assumed = [found.message for found in job.findings if found.code == "FMT-003"]
     assert [text.partition(":")[0].removeprefix("the file does not state ") for text in assumed] == [
         "seq_len", "global_batch", "micro_batch", "precision", "optimizer", "recompute", "train",
     ]  # fmt: skip
-    assert codes(review).keys() <= {"FMT-009"}
-    given = imported(tmp_path, config, precision="bf16", optimizer="adamw", seq_len=4096, global_batch=8, train="full")
+    assert codes(job).keys() <= {"FMT-009"}
+    given = found_in(tmp_path, config, precision="bf16", optimizer="adamw", seq_len=4096, global_batch=8, train="full")
     assert [found.message for found in given.findings if found.code == "FMT-003"] == [
         "the file does not state recompute: none is assumed"
     ]
@@ -191,8 +179,8 @@ def test_auto_values_are_reported_as_assumed(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_config_entries_set_the_plans_settings(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
-    review = imported(tmp_path, {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, **config})
-    assert {name: setting(review, name) for name in expected} == expected
+    job = found_in(tmp_path, {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, **config})
+    assert {name: setting(job, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -207,12 +195,12 @@ def test_config_entries_set_the_plans_settings(tmp_path: Path, config: dict[str,
 )
 @pytest.mark.full
 def test_batch_sizes_are_derived_like_in_deepspeed(tmp_path: Path, batches: dict[str, Any], whole: int, accumulation: int) -> None:
-    plan = imported(tmp_path, batches).plan
-    assert plan is not None
-    assert (plan.workload.global_batch, plan.accumulation) == (whole, accumulation)
+    job = found_in(tmp_path, batches)
+    workload = job.situation.request.workload
+    assert (workload.global_batch, job.candidate.accumulation(workload)) == (whole, accumulation)
     found = parsed("deepspeed", ["check", "8", str(tmp_path / "ds_config.json")])[0]
     assert found["accumulation"] == accumulation
-    assert found["micro_batch"] == plan.candidate.knobs.micro_batch
+    assert found["micro_batch"] == job.candidate.knobs.micro_batch
 
 
 @pytest.mark.parametrize(
@@ -235,12 +223,12 @@ def test_batch_sizes_are_derived_like_in_deepspeed(tmp_path: Path, batches: dict
     ],
 )  # fmt: skip
 def test_unsupported_entries_are_findings(tmp_path: Path, config: dict[str, Any], code: str, words: str) -> None:
-    found = codes(imported(tmp_path, {"train_micro_batch_size_per_gpu": 1, **config}))
+    found = codes(found_in(tmp_path, {"train_micro_batch_size_per_gpu": 1, **config}))
     assert words in found[code]
 
 
 def test_a_misspelt_name_gets_a_suggestion(tmp_path: Path) -> None:
-    found = imported(tmp_path, {"train_micro_batch_size_per_gpu": 1, "zero_optimisation": {"stage": 3}}).findings
+    found = found_in(tmp_path, {"train_micro_batch_size_per_gpu": 1, "zero_optimisation": {"stage": 3}}).findings
     wrong = next(item for item in found if item.code == "FMT-001")
     assert wrong.do == "did you mean zero_optimization.stage?"
     assert wrong.line == 1
@@ -260,7 +248,7 @@ def test_a_misspelt_name_gets_a_suggestion(tmp_path: Path) -> None:
 )
 def test_invalid_values_are_refused_with_their_position(tmp_path: Path, config: dict[str, Any]) -> None:
     with pytest.raises(FileError) as caught:
-        imported(tmp_path, config)
+        found_in(tmp_path, config)
     assert ":1:" in str(caught.value)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from formats.described import codes, described, setting
 from formats.frameworks import parsed
 from formats.names import accepted, listed
 from formats.plans import plans
@@ -12,19 +13,18 @@ from strategist import api
 from strategist.cli.main import main
 from strategist.contract.plan import Plan
 from strategist.contract.review import Review
-from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format
 from strategist.formats.commented_text import yaml_text
-from strategist.formats.completed_config import GivenValues
+from strategist.formats.completed_config import GivenValues, Setup
 
 OPTIMIZERS = {"adamw8bit": "adamw_torch_8bit", "sgd": "sgd"}
 
 
-def imported(folder: Path, config: dict[str, Any] | str, gpus: str = "8xH100", **given: Any) -> Review:
+def found_in(folder: Path, config: dict[str, Any] | str, gpus: str = "8xH100", **given: Any) -> Setup:
     path = folder / ("train.sh" if isinstance(config, str) else "arguments.yaml")
     path.write_text(config if isinstance(config, str) else yaml_text(config), encoding="utf-8")
-    return api.import_plan(path, GivenValues(gpus=gpus, model="8b", workload={"seq_len": 4096, **given}, settings={}))
+    return described(path, GivenValues(gpus=gpus, model="8b", workload={"seq_len": 4096, **given}, settings={}))
 
 
 def arguments(**more: Any) -> dict[str, Any]:
@@ -33,17 +33,6 @@ def arguments(**more: Any) -> dict[str, Any]:
 
 def fsdp(**section: Any) -> dict[str, Any]:
     return arguments(fsdp=True, fsdp_config={"version": 2, **section})
-
-
-def setting(review: Review, name: str) -> Any:
-    assert review.plan is not None
-    return value_of(review.plan.candidate, name)
-
-
-def codes(review: Review) -> dict[str, str]:
-    return {
-        found.code: found.message for found in review.findings if found.code not in ("FMT-003", "FMT-005", "FMT-006", "FMT-010")
-    }
 
 
 def expected_settings(plan: Plan, kind: str) -> dict[str, Any]:
@@ -148,8 +137,8 @@ def test_listed_names_equal_those_of_the_arguments() -> None:
     ],
 )  # fmt: skip
 def test_config_entries_set_the_plans_settings(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
-    review = imported(tmp_path, config)
-    assert {name: setting(review, name) for name in expected} == expected
+    job = found_in(tmp_path, config)
+    assert {name: setting(job, name) for name in expected} == expected
 
 
 def test_a_launch_script_with_flags_is_read(tmp_path: Path) -> None:
@@ -161,22 +150,20 @@ torchrun --nproc_per_node=8 train.py \\
   --fsdp "full_shard auto_wrap" --fsdp_config fsdp.json --gradient_checkpointing
 """
     (tmp_path / "fsdp.json").write_text('{"reshard_after_forward": false}', encoding="utf-8")
-    review = imported(tmp_path, script)
-    assert review.plan is not None
-    assert review.plan.workload.global_batch == 128
-    assert setting(review, "micro_batch") == 2
-    assert setting(review, "recompute") == "full"
-    assert setting(review, "reshard_after_forward") is False
+    job = found_in(tmp_path, script)
+    assert job.situation.request.workload.global_batch == 128
+    assert setting(job, "micro_batch") == 2
+    assert setting(job, "recompute") == "full"
+    assert setting(job, "reshard_after_forward") is False
 
 
 def test_a_referenced_deepspeed_file_is_read(tmp_path: Path) -> None:
     config = arguments(deepspeed="zero.json", gradient_accumulation_steps=4)
-    assert any("zero.json is not found" in found.message for found in imported(tmp_path, config).findings)
+    assert any("zero.json is not found" in found.message for found in found_in(tmp_path, config).findings)
     (tmp_path / "zero.json").write_text('{"zero_optimization": {"stage": 1}, "bf16": {"enabled": "auto"}}', encoding="utf-8")
-    review = imported(tmp_path, config)
-    assert setting(review, "no_sync") is True
-    assert review.plan is not None
-    assert review.plan.accumulation == 4
+    job = found_in(tmp_path, config)
+    assert setting(job, "no_sync") is True
+    assert job.candidate.accumulation(job.situation.request.workload) == 4
 
 
 def test_trl_arguments_set_lora_and_sequence_length(tmp_path: Path) -> None:
@@ -185,7 +172,7 @@ def test_trl_arguments_set_lora_and_sequence_length(tmp_path: Path) -> None:
         use_peft=True, lora_r=8, load_in_4bit=True, max_length=2048, dataset_name="a/b", gradient_accumulation_steps=2
     )
     path.write_text(yaml_text(config), encoding="utf-8")
-    review = api.import_plan(path, GivenValues(gpus="8xH100", model="8b", workload={}, settings={}))
+    review = api.import_plan(path, GivenValues(gpus="8xH100", model="8b"))
     assert review.plan is not None
     workload = review.plan.workload
     assert (workload.train, workload.lora_rank, workload.seq_len, workload.global_batch) == ("qlora", 8, 2048, 16)
@@ -245,7 +232,7 @@ def test_given_dp_shard_settles_an_open_verdict(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_unsupported_entries_are_findings(tmp_path: Path, config: dict[str, Any], code: str, words: str) -> None:
-    assert words in codes(imported(tmp_path, config))[code]
+    assert words in codes(found_in(tmp_path, config))[code]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +247,7 @@ def test_unsupported_entries_are_findings(tmp_path: Path, config: dict[str, Any]
 )
 def test_invalid_values_are_refused_with_their_position(tmp_path: Path, config: dict[str, Any]) -> None:
     with pytest.raises(FileError) as caught:
-        imported(tmp_path, config)
+        found_in(tmp_path, config)
     assert "arguments.yaml:" in str(caught.value)
 
 

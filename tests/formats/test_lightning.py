@@ -5,17 +5,15 @@ from typing import Any
 
 import pytest
 
+from formats.described import codes, described, setting
 from formats.frameworks import parsed
 from formats.names import accepted, listed
 from formats.plans import plans
-from strategist import api
 from strategist.cli.main import main
 from strategist.contract.plan import Plan
-from strategist.contract.review import Review
-from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format
-from strategist.formats.completed_config import GivenValues
+from strategist.formats.completed_config import GivenValues, Setup
 
 IMPORTS = "import lightning as L\nimport torch\nfrom torch.distributed.fsdp import ShardingStrategy\n"
 ROWS = [*(f"self_attn.{name}_proj" for name in "qkv"), "mlp.gate_proj", "mlp.up_proj"]
@@ -30,21 +28,10 @@ SPLIT = {
 DTYPES = {"bf16": "torch.bfloat16", "fp32": "torch.float32"}
 
 
-def imported(folder: Path, text: str, gpus: str = "8xH100") -> Review:
+def found_in(folder: Path, text: str, gpus: str = "8xH100") -> Setup:
     path = folder / "train.py"
     path.write_text(f"{IMPORTS}{text}", encoding="utf-8")
-    return api.import_plan(path, GivenValues(gpus=gpus, model="8b", workload={"seq_len": 4096}, settings={}))
-
-
-def setting(review: Review, name: str) -> Any:
-    assert review.plan is not None
-    return value_of(review.plan.candidate, name)
-
-
-def codes(review: Review) -> dict[str, str]:
-    return {
-        found.code: found.message for found in review.findings if found.code not in ("FMT-003", "FMT-005", "FMT-006", "FMT-010")
-    }
+    return described(path, GivenValues(gpus=gpus, model="8b", workload={"seq_len": 4096}, settings={}))
 
 
 def expected_settings(plan: Plan) -> dict[str, Any]:
@@ -139,19 +126,19 @@ TRAINER = "L.Trainer(devices=8, precision='bf16-mixed', accumulate_grad_batches=
     ],
 )  # fmt: skip
 def test_calls_set_the_plans_settings(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
-    review = imported(tmp_path, text)
-    assert {name: setting(review, name) for name in expected} == expected
-    assert not codes(review)
+    job = found_in(tmp_path, text)
+    assert {name: setting(job, name) for name in expected} == expected
+    assert not codes(job)
 
 
 def test_values_known_only_at_run_time_are_findings(tmp_path: Path) -> None:
-    review = imported(
+    job = found_in(
         tmp_path, "L.Trainer(devices=args.devices, precision=args.precision, strategy='fsdp')\nLoader(batch_size=size)\n"
     )
-    messages = [found.message for found in review.findings if found.code in ("FMT-003", "FMT-011")]
+    messages = [found.message for found in job.findings if found.code in ("FMT-003", "FMT-011")]
     assert any(text.startswith("Trainer.precision is decided") for text in messages)
     assert any(text.startswith("the file does not state micro_batch") for text in messages)
-    assert setting(review, "dp_shard") == 8
+    assert setting(job, "dp_shard") == 8
 
 
 @pytest.mark.parametrize(
@@ -166,7 +153,7 @@ def test_values_known_only_at_run_time_are_findings(tmp_path: Path) -> None:
     ],
 )
 def test_unsupported_arguments_are_findings(tmp_path: Path, text: str, code: str, words: str) -> None:
-    assert words in codes(imported(tmp_path, text))[code]
+    assert words in codes(found_in(tmp_path, text))[code]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +162,7 @@ def test_unsupported_arguments_are_findings(tmp_path: Path, text: str, code: str
 )
 def test_invalid_arguments_are_refused_with_their_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(FileError) as caught:
-        imported(tmp_path, text)
+        found_in(tmp_path, text)
     assert "train.py:4" in str(caught.value)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planning.plans import best
+from planning.plans import answer_of, best
 
 from formats.plans import FEW, plans
 from strategist import api
@@ -59,10 +59,9 @@ def test_an_imported_plan_has_its_planned_price(saved: Path) -> None:
     assert not review.findings
 
 
-def test_checking_an_answer_checks_its_best_plan(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--model", "8b", "--gpus", "8xH100", "--json"]) == 0
+def test_checking_an_answer_checks_its_best_plan(saved: Path) -> None:
     path = saved.with_name("answer.json")
-    path.write_text(capsys.readouterr().out, encoding="utf-8")
+    codec.save(answer_of(Request(model="8b", gpus="8xH100")), path)
     assert api.import_plan(path, NOTHING).plan.id == codec.load(Plan, saved).id
 
 

@@ -13,10 +13,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from arrow_folder import save_to_disk
+from planning.plans import best
 from runtime.launch import forked
 from safetensors.torch import load_file, save_file
 
@@ -42,8 +44,10 @@ from formats.pytorch_plans import (
     run_alone,
     trained,
 )
-from strategist.cli.main import main
+from strategist.api import export_plan
 from strategist.contract.plan import Plan
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
 from strategist.formats.pytorch import FIXED, write
 
 pytestmark = pytest.mark.torch
@@ -79,6 +83,7 @@ ELSEWHERE = {*RESUMED, "fsdp", "ddp"}
 """Cases whose losses other tests compare."""
 CHOSEN = [pytest.param(name, marks=pytest.mark.weekly) if name in WEEKLY else name for name in CASES if name not in ELSEWHERE]
 
+SHALLOW = replace(DENSE, layers=2)
 ROUNDING = {"fp32": (2e-6, 1e-4), "fp16": (5e-5, 5e-3), "bf16": (5e-4, 2e-2)}
 """Relative differences of losses and norms; a printed norm has four digits after the point."""
 
@@ -118,10 +123,10 @@ def tokens(path: Path, count: int, dtype: str = "uint16") -> Path:
 
 def test_a_training_resumes_with_another_layout(tmp_path: Path) -> None:
     """Weights, optimizer, step and data continue: two steps with FSDP2, then two with tensor parallelism."""
-    data = tokens(tmp_path / "text.bin", 64 * 20)
-    expected = run_alone({"optimizer": "adamw"}, tmp_path / "alone", 4, data=str(data))
-    first = planned({"dp_shard": 2}, {"micro_batch": 2}, {}, {"optimizer": "adamw"})
-    then = planned({"tp": 2}, {"micro_batch": 4, "sequence_parallel": True, "loss_parallel": True}, {}, {"optimizer": "adamw"})
+    data, settings, fused = tokens(tmp_path / "text.bin", 64 * 20), {**ADAMW, "model": SHALLOW}, {"optimizer_kernel": "fused"}
+    expected = run_alone(settings, tmp_path / "alone", 4, data=str(data))
+    first = planned({"dp_shard": 2}, {"micro_batch": 2}, fused, settings)
+    then = planned({"tp": 2}, {"micro_batch": 4, **BOTH}, fused, settings)
     given = ["--data", str(data), "--save", str(tmp_path / "saved")]
     started = trained(first, tmp_path / "first", "--steps", "2", *given, "--save-every", "1")
     continued = trained(then, tmp_path / "then", "--steps", "4", *given, "--keep", "1")
@@ -309,16 +314,22 @@ def test_a_script_contains_only_the_code_that_its_plan_needs() -> None:
             assert not re.search(r"^\s*(import|from) strategist", text, re.MULTILINE)
 
 
+@cache
+def names_in(text: str) -> tuple[set[str], set[str]]:
+    """The names that a file uses, and those that it imports from plan.py. Many scripts have equal files."""
+    nodes = list(ast.walk(ast.parse(text)))
+    imported = [node.names for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "plan"]
+    return {node.id for node in nodes if isinstance(node, ast.Name)}, {item.name for names in imported for item in names}
+
+
 def test_constants_of_plan_py_are_used_or_fixed() -> None:
     """Constants above the line are used; settings below it selected the code, and another value gives other code."""
     for name in CASES:
         texts = texts_of(name)
         live, fixed = (re.findall(r"^([A-Z_]+) = ", part, re.MULTILINE) for part in texts["plan.py"].split(FIXED))
-        code = "".join(text for file, text in texts.items() if file.endswith(".py") and file != "plan.py")
-        nodes = list(ast.walk(ast.parse(code)))
-        used = {node.id for node in nodes if isinstance(node, ast.Name)}
-        imported = [node.names for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "plan"]
-        assert set(live) == used & {item.name for names in imported for item in names}, name
+        code = [names_in(text) for file, text in texts.items() if file.endswith(".py") and file != "plan.py"]
+        used, imported = (set[str]().union(*names) for names in zip(*code, strict=True))
+        assert set(live) == used & imported, name
         assert not used & set(fixed), name
     changed = {"recompute": "full", "offload": "all", "compile": True, "sequence_parallel": True, "loss_parallel": True}
     changed["chunked_loss"] = True
@@ -336,27 +347,33 @@ def test_every_file_of_a_script_has_fewer_than_400_lines() -> None:
     assert longest < (400,), longest
 
 
-LENGTHS = {
-    "8b --gpus 8xH100": 370, "8b --gpus 8xH100 --fix chunked_loss=true --backend pytorch": 390,
-    "1b --gpus 8xH100 --backend pytorch": 390, "8b --gpus 8xH100 --train lora": 400,
-    "8b --gpus 8xH100 --train lora --fix chunked_loss=false --backend pytorch": 375,
-    "8b --gpus 1x24GB --train qlora --backend pytorch": 430, "8b --gpus 8x24GB --train qlora --backend pytorch": 440,
-    "70b --gpus 8x8xH100 --backend pytorch": 365, "8b --gpus 2x8xH100 --seq-len 131072 --global-batch 16 --backend pytorch": 405,
-    "70b --gpus 8x8xH100 --fix pp=4,recompute=none --backend pytorch": 400, "70b --gpus 8x8xH100 --fix pp=4 --backend pytorch": 425,
-    "mixtral-8x7b --gpus 4x8xH100 --backend pytorch": 490,
-}  # fmt: skip
+DENSE_8B, DENSE_70B = {"model": "8b", "gpus": "8xH100"}, {"model": "70b", "gpus": "8x8xH100"}
+ANY = {"backend": "any"}
+LONG_SEQUENCES = {"workload": Workload(seq_len=131072, global_batch=16)}
+LENGTHS: tuple[tuple[int, dict[str, Any]], ...] = (
+    (370, DENSE_8B | ANY),
+    (390, DENSE_8B | {"fix": {"chunked_loss": True}}),
+    (390, DENSE_8B | {"model": "1b"}),
+    (400, DENSE_8B | ANY | {"workload": Workload(train="lora")}),
+    (375, DENSE_8B | {"workload": Workload(train="lora"), "fix": {"chunked_loss": False}}),
+    (430, {"model": "8b", "gpus": "1x24GB", "workload": Workload(train="qlora")}),
+    (440, {"model": "8b", "gpus": "8x24GB", "workload": Workload(train="qlora")}),
+    (365, DENSE_70B),
+    (405, {"model": "8b", "gpus": "2x8xH100"} | LONG_SEQUENCES),
+    (400, DENSE_70B | {"fix": {"pp": 4, "recompute": "none"}}),
+    (425, DENSE_70B | {"fix": {"pp": 4}}),
+    (490, {"model": "mixtral-8x7b", "gpus": "4x8xH100"}),
+)
 
 
-@pytest.mark.parametrize("asked", LENGTHS)
-def test_the_python_code_of_a_plan_has_few_lines(asked: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("limit", "asked"), LENGTHS)
+def test_the_python_code_of_a_plan_has_few_lines(limit: int, asked: dict[str, Any]) -> None:
     """All files with blank lines and comments, of dense plans, tensor and context parallelism, a pipeline and experts."""
-    command = ["plan", "--model", *asked.split(), "-o", str(tmp_path / "plan.json")]
-    assert main(command) == 0
-    assert main(["export", str(tmp_path / "plan.json"), "--to", "pytorch", "-o", str(tmp_path / "job")]) == 0
-    assert "warning" not in capsys.readouterr().err
-    counts = {path.name: len(path.read_text().splitlines()) for path in (tmp_path / "job").glob("*.py")}
+    written = export_plan(best(Request(**{"backend": "pytorch"} | asked)), "pytorch")
+    assert not written.findings
+    counts = {file.name: len(file.text.splitlines()) for file in written.files if file.name.endswith(".py")}
     assert len(counts) == 5
-    assert sum(counts.values()) < LENGTHS[asked], counts
+    assert sum(counts.values()) < limit, counts
 
 
 def test_config_json_is_written_for_hugging_face_architectures() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from formats.described import codes, described, setting
 from formats.frameworks import INSTALLED, parsed
 from formats.plans import a_plan, plans
 from formats.torchtitan_data import TABLE, accepted, relevant, shipped, table
@@ -16,12 +17,10 @@ from strategist import api
 from strategist.cli.main import main
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
-from strategist.contract.review import Review
-from strategist.contract.settings import value_of
 from strategist.errors import FileError, InputError
 from strategist.executors.command import CommandExecutor
 from strategist.formats.catalog import find_format, recognise
-from strategist.formats.completed_config import GivenValues, setup
+from strategist.formats.completed_config import GivenValues, Setup, setup
 from strategist.formats.config_reader import names, read
 from strategist.formats.source import load, parse
 from strategist.formats.torchtitan import STEP_TOKENS, TOKENS
@@ -36,19 +35,15 @@ POLICIES = {"none": "none", "selective": "selective", "full": "full", "budget": 
 TYPES = {"bf16": ("float32", "bfloat16"), "fp32": ("float32", "float32"), "bf16-true": ("bfloat16", "bfloat16")}
 
 
-def imported(path: Path | str, gpus: str = "16x8xH100", model: str | None = None, **given: Any) -> Review:
-    return api.import_plan(path, GivenValues(gpus=gpus, model=model, workload=given, settings={}))
+def found_in(path: Path | str, gpus: str = "16x8xH100", model: str | None = None, **given: Any) -> Setup:
+    return described(path, GivenValues(gpus=gpus, model=model, workload=given, settings={}))
 
 
-def setting(review: Review, name: str) -> Any:
-    assert review.plan is not None, review.findings
-    return value_of(review.plan.candidate, name)
-
-
-def codes(review: Review) -> dict[str, str]:
-    return {
-        found.code: found.message for found in review.findings if found.code not in ("FMT-003", "FMT-005", "FMT-006", "FMT-010")
-    }
+def priced(path: Path | str, gpus: str) -> Plan:
+    """The plan of a file."""
+    plan = api.import_plan(path, GivenValues(gpus=gpus)).plan
+    assert plan is not None
+    return plan
 
 
 def written(folder: Path, text: str, name: str = "config.toml") -> Path:
@@ -176,7 +171,8 @@ def test_shipped_configurations_give_a_plan_or_findings() -> None:
         broken = candidate.violations(made.situation.model, workload, 8)
         legal += not broken
         if index % 8 == 0:
-            assert (imported(f"{path}:{function}", gpus="8xH100", model=model).plan is None) is bool(broken)
+            given = GivenValues(gpus="8xH100", model=model)
+            assert (api.import_plan(f"{path}:{function}", given).plan is None) is bool(broken)
     assert legal > 100
 
 
@@ -204,15 +200,15 @@ def test_a_toml_job_of_version_0_0_2_is_read(tmp_path: Path) -> None:
         "pipeline_parallel_degree = 1\nenable_async_tensor_parallel = true\n[activation_checkpoint]\nmode = 'full'\n"
         "[float8]\nenable_float8_linear = true\nenable_fsdp_float8_all_gather = true\n"
     ))  # fmt: skip
-    review = imported(path)
-    assert codes(review) == {}
+    job = found_in(path)
+    assert codes(job) == {}
     wanted = {
         "tp": 8, "dp_shard": 16, "micro_batch": 2, "compile": True, "async_tp": True, "recompute": "full", "float8": "tensorwise",
         "float8_all_gather": True, "sequence_parallel": True, "loss_parallel": True,
     }  # fmt: skip
-    assert {name: setting(review, name) for name in wanted} == wanted
-    assert review.plan is not None
-    assert (review.plan.model.name, review.plan.workload.seq_len, review.plan.workload.global_batch) == ("llama3-405b", 8192, 32)
+    assert {name: setting(job, name) for name in wanted} == wanted
+    workload = job.situation.request.workload
+    assert (job.situation.model.name, workload.seq_len, workload.global_batch) == ("llama3-405b", 8192, 32)
 
 
 def test_a_toml_job_of_version_0_2_is_read(tmp_path: Path) -> None:
@@ -223,15 +219,15 @@ def test_a_toml_job_of_version_0_2_is_read(tmp_path: Path) -> None:
         "disable_loss_parallel = true\nfsdp_reshard_after_forward = 'always'\n[activation_checkpoint]\nmode = 'selective'\n"
         "[optimizer]\nname = 'AdamW'\nimplementation = 'foreach'\n"
     ))  # fmt: skip
-    review = imported(path)
-    assert codes(review) == {}
+    job = found_in(path)
+    assert codes(job) == {}
     wanted = {
         "pp": 4, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "pp_split": "weighted", "cp": 2, "cp_attention": "sdpa",
         "cp_rotate": "alltoall", "tp": 8, "dp_shard": 2, "loss_parallel": False, "reshard_after_forward": True,
         "reshard_root": True, "recompute": "every_second_layer", "optimizer_kernel": "foreach", "micro_batch": 1,
         "no_sync": True,
     }  # fmt: skip
-    assert {name: setting(review, name) for name in wanted} == wanted
+    assert {name: setting(job, name) for name in wanted} == wanted
 
 
 def test_flags_of_a_start_script_override_the_named_configuration(tmp_path: Path) -> None:
@@ -241,23 +237,21 @@ def test_flags_of_a_start_script_override_the_named_configuration(tmp_path: Path
         "  --parallelism.tensor-parallel-degree=4 --parallelism.no-enable-sequence-parallel --compile.enable \\\n"
         "  --training.local_batch_size 2 activation-checkpoint:memory-budget --activation-checkpoint.memory-budget 0.25\n"
     ), "train.sh")  # fmt: skip
-    review = imported(path, gpus="2x8xH100")
-    assert codes(review) == {}
+    job = found_in(path, gpus="2x8xH100")
+    assert codes(job) == {}
     wanted = {
         "tp": 4, "dp_shard": 4, "micro_batch": 2, "sequence_parallel": False, "compile": True, "recompute": "budget",
         "recompute_budget_percent": 25, "loss_parallel": True, "fullgraph": True,
     }  # fmt: skip
-    assert {name: setting(review, name) for name in wanted} == wanted
-    assert review.plan is not None
-    assert (review.plan.model.name, review.plan.workload.seq_len) == ("llama3-70b", 8192)
+    assert {name: setting(job, name) for name in wanted} == wanted
+    assert (job.situation.model.name, job.situation.request.workload.seq_len) == ("llama3-70b", 8192)
 
 
 def test_an_exported_folder_is_imported_from_its_start_script(tmp_path: Path) -> None:
     plan = a_plan("torchtitan", lambda plan: plan.model.name == "llama3-70b")
     api.write_files(find_format("torchtitan").write(plan, {}), tmp_path)
-    review = imported(tmp_path / "train.sh", gpus=plan.cluster.name)
-    assert review.plan is not None
-    assert (review.plan.candidate.layout, review.plan.workload, review.plan.model) == (
+    job = found_in(tmp_path / "train.sh", gpus=plan.cluster.name)
+    assert (job.candidate.layout, job.situation.request.workload, job.situation.model) == (
         plan.candidate.layout,
         plan.workload,
         plan.model,
@@ -286,28 +280,27 @@ def wide(degree: int = 2) -> Trainer.Config:
 
 def test_a_function_is_selected_after_a_colon(tmp_path: Path) -> None:
     path = written(tmp_path, MINE, "mine.py")
-    review = imported(f"{path}:wide", gpus="8xH100")
-    assert {name: setting(review, name) for name in ("cp", "cp_attention", "micro_batch", "dp_shard")} == {
+    job = found_in(f"{path}:wide", gpus="8xH100")
+    assert {name: setting(job, name) for name in ("cp", "cp_attention", "micro_batch", "dp_shard")} == {
         "cp": 2, "cp_attention": "flex", "micro_batch": 2, "dp_shard": 4,
     }  # fmt: skip
-    assert review.plan is not None
-    assert (review.plan.model.name, review.plan.workload.seq_len) == ("llama3-8b", 32768)
+    assert (job.situation.model.name, job.situation.request.workload.seq_len) == ("llama3-8b", 32768)
     with pytest.raises(FileError, match=r"mine\.py: holds 2 configurations.*base, wide"):
-        imported(path)
+        found_in(path)
     with pytest.raises(FileError, match=r"no function wid; there are: base, wide"):
-        imported(f"{path}:wid")
+        found_in(f"{path}:wid")
 
 
 def test_the_pipeline_micro_batch_applies_to_pipelines_only(tmp_path: Path) -> None:
     lines = ("training.local_batch_size = 3", "parallelism.pipeline_parallel_microbatch_size = 2")
     text = MINE.split("def wide")[0].replace("    return", "".join(f"    config.{line}\n" for line in lines) + "    return")
-    assert setting(imported(written(tmp_path, text, "mine.py"), gpus="8xH100"), "micro_batch") == 3
+    assert setting(found_in(written(tmp_path, text, "mine.py"), gpus="8xH100"), "micro_batch") == 3
 
 
 def test_deeply_nested_code_is_refused_in_one_line(tmp_path: Path) -> None:
     line = f"    config.training.seq_len = {' + '.join(['1'] * 400)}\n    return"
     with pytest.raises(FileError, match="nested too deeply; write the values out"):
-        imported(written(tmp_path, MINE.split("def wide")[0].replace("    return", line), "mine.py"))
+        found_in(written(tmp_path, MINE.split("def wide")[0].replace("    return", line), "mine.py"))
 
 
 def test_an_undecidable_condition_is_a_finding(tmp_path: Path) -> None:
@@ -315,8 +308,8 @@ def test_an_undecidable_condition_is_a_finding(tmp_path: Path) -> None:
         "    return config\n\ndef wide",
         "    if os.environ['X']:\n        config.training.seq_len = 1\n    return config\n\ndef wide",
     )
-    review = imported(f"{written(tmp_path, text, 'mine.py')}:base", gpus="8xH100")
-    assert "under this condition is not read" in codes(review)["FMT-011"]
+    job = found_in(f"{written(tmp_path, text, 'mine.py')}:base", gpus="8xH100")
+    assert "under this condition is not read" in codes(job)["FMT-011"]
 
 
 @pytest.mark.parametrize(
@@ -332,26 +325,26 @@ def test_an_undecidable_condition_is_a_finding(tmp_path: Path) -> None:
 def test_invalid_values_are_refused_with_their_line(line: str, words: str, tmp_path: Path) -> None:
     text = MINE.split("def wide")[0].replace("    return", f"    {line}\n    return")
     with pytest.raises(FileError, match=words) as caught:
-        imported(written(tmp_path, text, "mine.py"))
+        found_in(written(tmp_path, text, "mine.py"))
     assert caught.value.line == 10
 
 
 def test_a_misspelt_name_gets_a_suggestion(tmp_path: Path) -> None:
     text = MINE.split("def wide")[0].replace("    return", "    config.parallelism.tensor_parallel_degre = 2\n    return")
-    (found,) = [item for item in imported(written(tmp_path, text, "mine.py")).findings if item.code == "FMT-001"]
+    (found,) = [item for item in found_in(written(tmp_path, text, "mine.py")).findings if item.code == "FMT-001"]
     assert (found.do, found.line) == ("did you mean parallelism.tensor_parallel_degree?", 10)
 
 
 def test_an_unknown_model_must_be_given(tmp_path: Path) -> None:
     path = written(tmp_path, "[model]\nname = 'llama3'\nflavor = 'debugmodel'\n[training]\nseq_len = 2048\n")
     with pytest.raises(InputError, match="--model"):
-        imported(path)
+        found_in(path)
 
 
 def test_an_unknown_flavor_is_not_the_model_of_its_tokenizer(tmp_path: Path) -> None:
     text = "[model]\nname = 'llama3'\nflavor = 'wide'\nhf_assets_path = 'assets/Llama-3.1-8B'\n[training]\nseq_len = 2048\n"
     with pytest.raises(InputError, match=r"no preset is known for model\.flavor wide"):
-        imported(written(tmp_path, text))
+        found_in(written(tmp_path, text))
 
 
 def test_unsupported_entries_are_findings(tmp_path: Path) -> None:
@@ -359,7 +352,7 @@ def test_unsupported_entries_are_findings(tmp_path: Path) -> None:
         "[model]\nname = 'llama3'\nflavor = '8B'\nconverters = ['quantize.linear.mx']\n[training]\nseq_len = 2048\n[parallelism]\n"
         "expert_parallel_comm_backend = 'deepep'\n"
     ))  # fmt: skip
-    messages = [item.message for item in imported(path).findings if item.code == "FMT-002"]
+    messages = [item.message for item in found_in(path).findings if item.code == "FMT-002"]
     assert any("quantize.linear.mx" in text for text in messages)
     assert any("DeepEP" in text for text in messages)
 
@@ -367,12 +360,10 @@ def test_unsupported_entries_are_findings(tmp_path: Path) -> None:
 def test_chunked_logits_and_cuda_graphs_are_priced(tmp_path: Path) -> None:
     """A registered configuration has chunked logits and CUDA graphs; a TOML job of an earlier version has neither."""
     script = "torchrun --nproc_per_node=8 -m torchtitan.train --module llama3 --config llama3_8b activation-checkpoint:full"
-    new = imported(written(tmp_path, script, "train.sh"), gpus="8xH100").plan
+    new = priced(written(tmp_path, script, "train.sh"), "8xH100")
     old = "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nseq_len = 8192\nlocal_batch_size = 1\n"
     old += "[activation_checkpoint]\nmode = 'full'\n"
-    before = imported(written(tmp_path, old), gpus="8xH100").plan
-    assert new is not None
-    assert before is not None
+    before = priced(written(tmp_path, old), "8xH100")
     assert new.candidate.knobs == before.candidate.knobs
     assert new.estimate.peak_memory_bytes < 0.8 * before.estimate.peak_memory_bytes
     assert new.estimate.step_seconds <= before.estimate.step_seconds
@@ -418,16 +409,14 @@ def after_0_3(text: str) -> str:
 @pytest.mark.parametrize("pipeline", [False, True])
 def test_both_branches_of_an_export_give_the_same_plan(pipeline: bool, tmp_path: Path) -> None:
     """Batches in sequences (0.3.0) and in tokens (later: commit 73aed7f)."""
-    plan = next(plan for plan in plans("torchtitan") if (plan.candidate.layout.pp > 1) is pipeline)
+    plan = a_plan("torchtitan", lambda plan: (plan.candidate.layout.pp > 1) is pipeline)
     module = find_format("torchtitan").write(plan, {}).files[0].text
     gpus = plan.cluster.name
-    first = imported(written(tmp_path, module, "first.py"), gpus)
-    then = imported(written(tmp_path, after_0_3(module), "then.py"), gpus)
-    assert first.plan is not None, first.findings
-    assert then.plan is not None, then.findings
-    assert first.plan.workload == then.plan.workload == plan.workload
-    assert first.plan.candidate == then.plan.candidate
-    assert then.plan.candidate.knobs.micro_batch == plan.candidate.knobs.micro_batch
+    first = found_in(written(tmp_path, module, "first.py"), gpus)
+    then = found_in(written(tmp_path, after_0_3(module), "then.py"), gpus)
+    assert first.situation.request.workload == then.situation.request.workload == plan.workload
+    assert first.candidate == then.candidate
+    assert then.candidate.knobs.micro_batch == plan.candidate.knobs.micro_batch
     assert codes(then) == codes(first)
 
 
@@ -438,10 +427,10 @@ def test_both_branches_of_an_export_give_the_same_plan(pipeline: bool, tmp_path:
 ])  # fmt: skip
 def test_batch_flags_in_sequences_and_in_tokens_are_read(words: str, tmp_path: Path) -> None:
     command = f"torchrun --nproc-per-node 8 -m torchtitan.train --module llama3 --config llama3_8b {words}\n"
-    review = imported(written(tmp_path, command, "train.sh"), "8xH100")
-    assert review.plan is not None, review.findings
-    assert (review.plan.workload.seq_len, review.plan.workload.global_batch) == (4096, 256)
-    assert setting(review, "micro_batch") == 2
+    job = found_in(written(tmp_path, command, "train.sh"), "8xH100")
+    workload = job.situation.request.workload
+    assert (workload.seq_len, workload.global_batch) == (4096, 256)
+    assert setting(job, "micro_batch") == 2
 
 
 def test_a_token_count_that_is_not_a_multiple_of_the_sequence_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -450,7 +439,7 @@ def test_a_token_count_that_is_not_a_multiple_of_the_sequence_is_refused_with_it
         "    config.training.num_tokens_per_microbatch_per_dp_rank = 4096\n    return"
     )  # fmt: skip
     with pytest.raises(FileError, match=r"my_config.py:\d+.*num_tokens_per_train_step 5000 is not a multiple of the 4096"):
-        imported(written(tmp_path, text, "my_config.py"), "8xH100")
+        found_in(written(tmp_path, text, "my_config.py"), "8xH100")
 
 
 def test_a_command_with_the_old_flag_of_a_configuration_is_recognised() -> None:
@@ -462,9 +451,7 @@ def test_a_plan_and_the_export_of_it_have_one_price(tmp_path: Path) -> None:
     """0.3 makes logits in chunks, 0.2 at once."""
     plan = a_plan("torchtitan", lambda plan: plan.model.name == "llama3-8b" and not plan.candidate.layout.tp > 1)
     api.write_files(api.export_plan(plan, "torchtitan"), tmp_path)
-    new, old = (imported(tmp_path / name, plan.cluster.name).plan for name in ("titan_plan.py", "titan_plan.toml"))
-    assert new is not None
-    assert old is not None
+    new, old = (priced(tmp_path / name, plan.cluster.name) for name in ("titan_plan.py", "titan_plan.toml"))
     assert new.estimate == plan.estimate
     assert old.estimate.memory.logits > 2 * new.estimate.memory.logits
 
