@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
+from functools import cache
 
 from strategist.cli.exit_codes import EXIT_CODES
 from strategist.cli.help_examples import EXAMPLES
@@ -9,6 +10,7 @@ from strategist.cli.main import COMMANDS, whole_parser
 from strategist.report.reference.markdown import code, fence, page, prose, table
 
 
+@cache
 def pages() -> dict[str, str]:
     """One page per command, and the page that lists them."""
     parser = whole_parser(COMMANDS)

@@ -64,10 +64,10 @@ def _errors() -> Iterator[Error]:
         text = path.read_text(encoding="utf-8")
         if not any(f"{name}(" in text for name in (*CLASSES, *POINTING)):
             continue
-        tree = ast.parse(text)
-        assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+        nodes = [*ast.walk(ast.parse(text))]
+        assigned = [node for node in nodes if isinstance(node, ast.Assign)]
         named = {name.id: node.value for node in assigned for name in node.targets if isinstance(name, ast.Name)}
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Call) and (found := _message(node)):
                 kind, values = found
                 texts = tuple(_text(value, named) for value in values)

@@ -9,7 +9,7 @@ from docs.commands import pages
 from strategist.cli.exit_codes import EXIT_CODES
 from strategist.cli.main import COMMANDS, main, whole_parser
 
-GENERATED = pages()
+GENERATED, PARSER = pages(), whole_parser(COMMANDS)
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -22,7 +22,7 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_has_a_row_with_a_help_text(name: str) -> None:
-    [command] = [found for found in parsers(whole_parser([name])) if found.prog == f"strategist {name}"]
+    [command] = [found for found in parsers(PARSER) if found.prog == f"strategist {name}"]
     for parser in parsers(command):
         part = GENERATED[f"commands/{name}.md"].partition(f"# {parser.prog}\n")[2]
         for option in parser._option_string_actions.keys() - {"-h", "--help"}:

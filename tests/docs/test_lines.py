@@ -7,6 +7,7 @@ import pytest
 
 from docs.lines import block_lines, calls, span_lines
 from docs.pages import GENERATED, PAGES, ROOT, blocks, generated
+from docs.screens import REQUESTS
 from strategist.cli import request_options as request_options
 from strategist.cli.main import COMMANDS, main, whole_parser
 from strategist.cli.parser import UsageError
@@ -25,6 +26,9 @@ ELSEWHERE = ("studies/", "--prove")
 OVERVIEW = "README.md"
 ELSEWHERE_RUN = (*GUIDES, "docs/screens.md")
 """Pages whose lines other tests run."""
+
+ON_SCREENS = [words for _, command in REQUESTS for words in calls(command)]
+"""Lines that test_screens.py runs."""
 
 RUN = {
     page: [words for words in lines if words[0] in DECIDING and not any(part in word for word in words for part in ELSEWHERE)]
@@ -108,13 +112,18 @@ def with_plans(workplace: Path) -> None:
 @pytest.mark.usefixtures("with_plans")
 @pytest.mark.parametrize("page", [page for page, lines in RUN.items() if lines and page != OVERVIEW])
 def test_every_line_that_only_plans_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    outputs_of(page, capsys)
+    outputs_of(RUN[page], capsys)
 
 
-def outputs_of(page: str, capsys: pytest.CaptureFixture[str]) -> dict[tuple[str, ...], str]:
-    """What each line of a page prints."""
+def without_output(words: list[str]) -> list[str]:
+    """A line without the file that its output goes to."""
+    return [word for before, word in zip(("", *words), words, strict=False) if "-o" not in (before, word)]
+
+
+def outputs_of(lines: list[list[str]], capsys: pytest.CaptureFixture[str]) -> dict[tuple[str, ...], str]:
+    """What each line prints."""
     found = {}
-    for words in RUN[page]:
+    for words in lines:
         if words[0] == "export":
             shutil.rmtree(words[words.index("-o") + 1], ignore_errors=True)  # each block starts without earlier outputs
         code, printed = main(words), capsys.readouterr()
@@ -135,11 +144,12 @@ def test_scripts_are_parsed_like_a_shell() -> None:
 def test_the_lines_of_the_overview_run_and_it_shows_what_plan_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The page's block may omit lines and spaces."""
+    """The page's block may omit lines and spaces. Lines whose answer is on the page of screens are run for that page."""
     monkeypatch.setenv("COLUMNS", "132")
     [block] = [block for block in blocks(OVERVIEW, "console") if block.startswith("$ ")]
     [words] = calls(block.partition("\n")[0].removeprefix("$ "))
-    printed = iter([" ".join(line.split()) for line in outputs_of(OVERVIEW, capsys)[tuple(words)].splitlines()])
+    lines = [line for line in RUN[OVERVIEW] if line == words or without_output(line) not in ON_SCREENS]
+    printed = iter([" ".join(line.split()) for line in outputs_of(lines, capsys)[tuple(words)].splitlines()])
     for line in block.splitlines()[1:]:
         if (wanted := " ".join(line.split())) not in ("", "..."):
             assert wanted in printed, line  # the iterator continues from there, so the order is checked

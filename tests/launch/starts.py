@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 from formats.frameworks import INSTALLED
-from formats.plans import deck
+from formats.plans import best_plans, deck
 from ray_cluster import RayCluster
 from slurm_cluster import SlurmCluster
 
@@ -46,6 +46,14 @@ def plan(nodes: int, each: int) -> Plan:
     workload = Workload(seq_len=64, global_batch=8, precision="fp32")
     asked = situation(Request(model="tiny", gpus=f"{nodes}x{each}xcpu", workload=workload))
     return price_candidate(asked, Candidate(layout=Layout(dp_replicate=nodes * each), knobs=Knobs()), deck=deck())
+
+
+@cache
+def large(format: str) -> Plan:
+    """The best plan of a situation of several nodes, for a format."""
+    [found] = best_plans(format, (3,))
+    assert found.cluster.nodes > 1
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,4 +266,4 @@ STUBBED: dict[str, Callable[[Start, ExportedFiles], None]] = {
 }  # fmt: skip
 """Starters of each kind of job without its scheduler."""
 
-__all__ = ["STUBBED", "Node", "Start", "by_ray", "by_slurm", "installed", "plan", "pod_names"]
+__all__ = ["STUBBED", "Node", "Start", "by_ray", "by_slurm", "installed", "large", "plan", "pod_names"]

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from formats.plans import a_plan
 
+from launch.starts import large
 from strategist.formats.format import ExportedFiles
 from strategist.formats.pytorch import write
 from strategist.launch.catalog import JOBS, unused_options, with_job
@@ -20,7 +20,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 
 def job_of(kind: str, **options: Any) -> tuple[ExportedFiles, ExportedFiles]:
     """An export over several nodes, without and with its job."""
-    plan = a_plan("pytorch", lambda plan: plan.cluster.nodes > 1)
+    plan = large("pytorch")
     hosts = {"hosts": ",".join(f"n{number}" for number in range(plan.cluster.nodes))} if kind == "hosts" else {}
     written = write(plan, {})
     return written, with_job(plan, written, kind, JobOptions(**REQUIRED[kind], **hosts, **options))

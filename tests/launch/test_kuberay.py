@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from formats.plans import a_plan, deck
+from formats.plans import deck
 from ray_cluster import RayCluster, missing
 
+from launch.starts import large
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.options import Options
@@ -48,7 +49,7 @@ def test_the_entry_point_trains_an_exported_plan_on_two_nodes(tmp_path: Path) ->
 
 
 def test_a_cluster_has_a_worker_for_each_node_of_the_plan() -> None:
-    plan = a_plan("pytorch", lambda plan: plan.cluster.nodes > 1)
+    plan = large("pytorch")
     for kind, in_spec in (("rayjob", lambda spec: spec["rayClusterSpec"]), ("raycluster", lambda spec: spec)):
         *_, last = yaml.safe_load_all(with_job(plan, write(plan, {}), kind, JobOptions(image=IMAGE)).files[-1].text)
         spec = in_spec(last["spec"])
@@ -67,7 +68,7 @@ def test_a_cluster_has_a_worker_for_each_node_of_the_plan() -> None:
 
 
 def test_a_cpu_plan_limits_the_cpus_of_ray_workers() -> None:
-    plan = a_plan("pytorch", lambda plan: plan.cluster.nodes > 1)
+    plan = large("pytorch")
     device = replace(plan.cluster.device, kind="cpu")
     processors = replace(plan, cluster=replace(plan.cluster, device=device))
     text = with_job(processors, write(processors, {}), "raycluster", JobOptions(image=IMAGE)).files[-1].text

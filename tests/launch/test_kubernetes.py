@@ -10,6 +10,7 @@ import yaml
 from formats.frameworks import parsed
 from formats.plans import a_plan
 
+from launch import starts
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.files import yaml_file
@@ -32,7 +33,7 @@ IMAGE = "pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
 @pytest.fixture(scope="module")
 def large() -> Plan:
     """A plan of several nodes."""
-    return a_plan("pytorch", lambda plan: plan.cluster.nodes > 1)
+    return starts.large("pytorch")
 
 
 def manifest(plan: Plan, kind: str, **more: Any) -> str:
@@ -115,7 +116,7 @@ def test_volume_claims_and_variables_are_in_every_pod(kind: str, large: Plan) ->
 @pytest.mark.parametrize("kind", ["pytorchjob", "rayjob"])
 def test_a_job_finds_the_checkout_that_a_variable_names(name: str, variable: str, kind: str) -> None:
     """Instead of a file or a working folder: the start script takes the program from there."""
-    large = a_plan(name, lambda plan: plan.cluster.nodes > 1)
+    large = starts.large(name)
     options = JobOptions(image=IMAGE, environment={variable: "/opt/checkout"})
     last = list(yaml.safe_load_all(with_job(large, find_format(name).write(large, {}), kind, options).files[-1].text))[-1]
     assert {"name": variable, "value": "/opt/checkout"} in find(last, "env")

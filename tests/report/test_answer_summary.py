@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from planning.plans import best
+from planning.plans import answer_of, best
 
 import strategist
 from strategist.contract.answer import Answer
@@ -23,10 +23,9 @@ SURE = replace(PLAN, estimate=replace(ESTIMATE, fit_confidence=0.97))
 LONG, SHORT = Workload(seq_len=8192, global_batch=128), Workload(seq_len=128, global_batch=16)
 REQUESTS = [
     Request(model="32b", gpus="8x24GB"),
-    Request(model="mixtral-8x7b", gpus="16xA100"),
+    Request(model="mixtral-8x7b", gpus="2x8xH100", allow=("float8",), host_memory_bytes=2**36),
     Request(model="70b", gpus="1x24GB", fix={"offload": "none"}),
     Request(model="tiny", gpus="4xcpu", workload=SHORT),
-    Request(model="8b", gpus="2x8xH100", allow=("float8",), host_memory_bytes=2**36),
     Request(model="llama3-70b", gpus="8x8xH100", workload=LONG),
     Request(model="deepseek-v3", gpus="32x8xH100", workload=Workload(global_batch=512)),
 ]
@@ -140,7 +139,7 @@ def test_an_export_is_suggested_only_if_the_format_supports_the_plan() -> None:
 def test_an_export_without_a_supported_plan_is_not_suggested() -> None:
     """accelerate supports DeepSeek-V3, but no layout of these plans: with --to accelerate nothing fits."""
     given = Request(model="deepseek-v3", gpus="32x8xH100", fix={"pp": 16})
-    assert "--to torchtitan --job slurm" in rendered(answer_summary(strategist.plan(given)), COLUMNS)
+    assert "--to torchtitan --job slurm" in rendered(answer_summary(answer_of(given)), COLUMNS)
     assert best(replace(given, backend="torchtitan")).estimate.fits
     text = rendered(answer_summary(replace(ANSWER, plans=(plan_with(Layout(pp=8), offload="streamed"),))), COLUMNS)
     assert "--show backends  # what each framework can run" in text
@@ -149,7 +148,9 @@ def test_an_export_without_a_supported_plan_is_not_suggested() -> None:
 
 def test_next_commands_repeat_the_request() -> None:
     """An option that an alternative changes appears once; options besides the request are repeated."""
-    answer = strategist.plan(Request(model="8b", gpus="8xH100", workload=Workload(seq_len=2**23, global_batch=4)))
+    request = Request(model="8b", gpus="8xH100", workload=Workload(seq_len=2**23, global_batch=4))
+    shorter = replace(ANSWER.alternatives[0], flags=("--seq-len", "1048576", "--global-batch", "32"))
+    answer = replace(ANSWER, request=request, plans=(), alternatives=(shorter,))
     lines = rendered(answer_summary(answer, ["--cards", "mine"]), COLUMNS).partition("\nNext")[2].split("\n")
     assert lines[1].strip() == "strategist plan --model 8b --gpus 8xH100 --seq-len 1048576 --global-batch 32 --cards mine"
     assert lines[2].strip().endswith("--seq-len 8388608 --global-batch 4 --cards mine --explain")

@@ -3,12 +3,9 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from tuner.studies import tuned
 
-from strategist import api
 from strategist.cli import report as report_command
 from strategist.contract.report import PlanReport, Span, Timeline
 from strategist.report.terminal_charts import (
@@ -24,7 +21,7 @@ from strategist.report.terminal_charts import (
     study_charts,
     timeline,
 )
-from tests.report.page.reports import pipeline, streamed
+from tests.report.page.reports import pipeline, streamed, study
 from tests.report.samples import rendered
 
 
@@ -86,12 +83,12 @@ def test_terminal_tables_show_the_figures_of_the_page() -> None:
     assert len(rendered(ranks(report.ranks, report.plan.estimate.capacity_bytes)).splitlines()) == len(report.ranks) + 1
 
 
-def test_charts_of_a_study_show_trials_and_influence(tmp_path: Path) -> None:
-    report = api.study_report(tuned(tmp_path / "study", 4))
+def test_charts_of_a_study_show_trials_and_influence() -> None:
+    report = study()
     text = rendered(study_charts(report), 80)
     best = report.study.best_trial
     assert best is not None
-    assert re.search(rf"\n +{best.number}\* █{{16}} ", text)
+    assert re.search(rf"\n +{best.number}\*\+ █{{16}} ", text)
     assert report.influences[0].setting in text
     trials = tuple(replace(best, number=number) for number in range(90, 91 + TRIALS))
     many = replace(report, study=replace(report.study, trials=trials, best=None, front=()))

@@ -1,12 +1,16 @@
-"""Reports of real plans, cached."""
+"""Reports of real plans and of a study, cached."""
 
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from planning.plans import best
+from planning.plans import answer_of
+from tuner.studies import tuned
 
 from strategist import api
 from strategist.contract.answer import Answer
-from strategist.contract.report import PlanReport
+from strategist.contract.goals import Goals
+from strategist.contract.report import PlanReport, StudyReport
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 
@@ -31,4 +35,11 @@ def pipeline() -> PlanReport:
 @cache
 def streamed() -> PlanReport:
     """Report of a plan with streamed offload."""
-    return api.report(best(STREAMED))
+    return api.report(answer_of(STREAMED))
+
+
+@cache
+def study() -> StudyReport:
+    """Report of a study with two objectives and four trials."""
+    with TemporaryDirectory(prefix="studies-") as folder:
+        return api.study_report(tuned(Path(folder, "both"), 4, goals=Goals(objectives=("throughput", "memory"))))

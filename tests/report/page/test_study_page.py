@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser import browser, needs_browser
-from tuner.studies import tuned
 
-from strategist import api
 from strategist.contract.goals import Goals
 from strategist.contract.measurement import Evidence, Outcome
 from strategist.contract.report import Influence, StudyReport
@@ -20,14 +18,14 @@ from strategist.report.page.study_progress import front_figure, progress_figure
 from strategist.report.page.trials import spent
 from strategist.report.study_plot import study_plot
 from tests.report.page.reader import Reader
+from tests.report.page.reports import study
 
 EVIL = "</pre><script>alert(1)</script>"
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> StudyReport:
-    folder = tmp_path_factory.mktemp("studies") / "both"
-    return api.study_report(tuned(folder, 5, goals=Goals(objectives=("throughput", "memory"))))
+def report() -> StudyReport:
+    return study()
 
 
 def test_the_page_is_valid_and_self_contained(report: StudyReport) -> None:
@@ -38,12 +36,12 @@ def test_the_page_is_valid_and_self_contained(report: StudyReport) -> None:
 
 
 def test_every_trial_is_drawn_and_listed(report: StudyReport) -> None:
-    assert len(report.study.trials) == 5
+    assert len(report.study.trials) == 4
     for picture in (progress_figure(report.study), front_figure(report.study)):
-        assert picture.count("<circle") == 5
-    assert measured(report).count("<circle") == 10
+        assert picture.count("<circle") == 4
+    assert measured(report).count("<circle") == 8
     page = Reader(study_page(report))
-    assert len([attributes for tag, attributes in page.found if tag == "tr" and "data-item" in attributes]) == 5
+    assert len([attributes for tag, attributes in page.found if tag == "tr" and "data-item" in attributes]) == 4
     assert report.study.best_trial is not None
 
 
@@ -69,7 +67,7 @@ def test_a_study_without_a_successful_trial_has_no_plot(report: StudyReport) -> 
 
 
 def test_spent_device_hours_and_costs_add_up(report: StudyReport) -> None:
-    assert sum(item.attempts for item in report.spent) == 5
+    assert sum(item.attempts for item in report.spent) == 4
     assert f">{sum(item.device_hours for item in report.spent):.3g}</td>" in spent(report)
     assert "$5" in spent(replace(report, price_per_device_hour=5 / sum(item.device_hours for item in report.spent)))
 
