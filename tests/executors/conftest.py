@@ -21,6 +21,7 @@ from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import TAG
 
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
+LAUNCHER = str(Path(__file__).with_name("stand_in_launcher.py"))
 
 
 def full_only(*values: object) -> object:
@@ -43,7 +44,7 @@ class StandInEngine:
     passes = ()
 
     def launcher(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
-        return self.command or (sys.executable, STAND_IN, "launch", str(plan.candidate.layout.world_size), str(restarts))
+        return self.command or (sys.executable, LAUNCHER, str(plan.candidate.layout.world_size), str(restarts))
 
 
 @pytest.fixture

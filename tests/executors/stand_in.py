@@ -1,8 +1,7 @@
-"""Stand-ins for torchrun and the runtime: each fault takes tenths of a second, without torch.
+"""Stands in for the runtime: each fault takes tenths of a second, without torch.
 
-``stand_in.py launch N RESTARTS COMMAND...`` starts N ranks as torchrun does: each in a new session; when one fails the
-others get SIGTERM, and all are restarted if restarts are left. ``stand_in.py rank FAULT PLAN --out FOLDER --settings
-FILE`` is a rank with that fault.
+``stand_in.py rank FAULT PLAN --out FOLDER --settings FILE`` is a rank with that fault. It imports the contract when it needs it,
+which takes most of its time.
 """
 
 import json
@@ -13,37 +12,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from leftovers import Leftovers
 
-from strategist.contract import checkpoint, codec
-from strategist.contract.checkpoint import Training
-from strategist.contract.measurement import Outcome, RankRecord, TrialSettings
-from strategist.contract.plan import Plan
-
 PEER_LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:4242"
-
-
-def launch(ranks: int, restarts: int, command: list[str]) -> int:
-    return next((0 for _ in range(restarts + 1) if attempt(ranks, command) == 0), 1)
-
-
-def attempt(ranks: int, command: list[str]) -> int:
-    children = [subprocess.Popen(command, env={**os.environ, "RANK": str(rank)}, start_new_session=True) for rank in range(ranks)]
-    signal.signal(signal.SIGTERM, lambda *_: [os.killpg(child.pid, signal.SIGTERM) for child in children])
-    while all(child.poll() in (None, 0) for child in children):
-        if all(child.poll() == 0 for child in children):
-            return 0
-        time.sleep(0.02)
-    for rank, child in enumerate(children):
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGTERM)
-        elif child.returncode < 0:
-            print(f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {child.returncode} (pid: {child.pid})", flush=True)
-    for child in children:
-        child.wait()
-    return 1
 
 
 SAVE_EVERY = 5
@@ -75,9 +52,17 @@ FALSE_RECORDS: dict[str, Callable[[str], str]] = {
 
 
 class Rank(Leftovers):
-    def __init__(self, fault: str, folder: Path, settings: TrialSettings) -> None:
-        self.fault, self.folder, self.settings = fault, folder, settings
+    def __init__(self, fault: str, folder: Path, settings: Path) -> None:
+        self.fault, self.folder, self.settings_file = fault, folder, settings
         self.rank = int(os.environ["RANK"])
+
+    @cached_property
+    def files(self) -> ModuleType:
+        return import_module("rank_files")
+
+    @cached_property
+    def settings(self) -> Any:
+        return self.files.load_settings(self.settings_file)
 
     def enter(self, phase: str) -> None:
         path = self.folder / f"rank-{self.rank}.phase"
@@ -85,11 +70,10 @@ class Rank(Leftovers):
         draft.write_text(f"{phase} {time.time()}\n")
         draft.replace(path)
 
-    def save(self, outcome: Outcome, phase: str, message: str, **figures: object) -> None:
-        record = RankRecord(rank=self.rank, outcome=outcome, phase=phase, message=message, versions={"torch": "0"}, **figures)
-        codec.save(record, self.folder / f"rank-{self.rank}.json")
+    def save(self, outcome: str, phase: str, message: str, **figures: object) -> None:
+        self.files.save_record(self.folder, self.rank, outcome, phase=phase, message=message, versions={"torch": "0"}, **figures)
 
-    def end(self, outcome: Outcome, phase: str, message: str, code: int, **figures: object) -> None:
+    def end(self, outcome: str, phase: str, message: str, code: int, **figures: object) -> None:
         self.save(outcome, phase, message, **figures)
         os._exit(code)
 
@@ -97,7 +81,7 @@ class Rank(Leftovers):
         steps = tuple(0.010 + 0.001 * self.rank + 0.0001 * step for step in range(self.settings.steps))
         self.enter("done")
         self.end(
-            Outcome.OK, "done", "", 0, step_seconds=steps, peak_memory_bytes=1000 + self.rank, profiled_step_seconds=0.02,
+            "ok", "done", "", 0, step_seconds=steps, peak_memory_bytes=1000 + self.rank, profiled_step_seconds=0.02,
             communication_seconds=0.01, exposed_communication_seconds=0.005, losses=(3.0, 2.0), grad_norms=(1.0, 0.5),
         )  # fmt: skip
 
@@ -126,9 +110,9 @@ class Rank(Leftovers):
         if self.rank == 0 and not kind.startswith("all-"):
             return
         steps = (1e-4,) * self.settings.steps
-        record = RankRecord(rank=self.rank, outcome=Outcome.OK, phase="done", step_seconds=steps, peak_memory_bytes=1)
-        text = FALSE_RECORDS[kind.removeprefix("all-")](codec.dumps(record))
-        assert text != codec.dumps(record)
+        record = self.files.record(self.rank, "ok", phase="done", step_seconds=steps, peak_memory_bytes=1)
+        text = FALSE_RECORDS[kind.removeprefix("all-")](record)
+        assert text != record
         (self.folder / f"rank-{self.rank}.json").write_text(text)
         self.enter("done")
         os._exit(0)
@@ -142,7 +126,7 @@ class Rank(Leftovers):
     def lose_peer(self) -> None:
         if self.rank == 0:
             print(PEER_LOST)
-            self.end(Outcome.CRASH, "measure", PEER_LOST, 1)
+            self.end("crash", "measure", PEER_LOST, 1)
 
     # Faults; those of one rank are in rank 1.
 
@@ -207,10 +191,11 @@ class Rank(Leftovers):
 
     def measure_all_killed(self) -> None:
         """All ranks at once: rank 0 waits for the process ids of all."""
-        plan, written = codec.load(Plan, self.folder / "plan.json"), self.folder / f"rank-{self.rank}.writing"
+        written = self.folder / f"rank-{self.rank}.writing"
         written.write_text(str(os.getpid()))
         written.rename(self.folder / f"rank-{self.rank}.process")
-        others = [self.folder / f"rank-{rank}.process" for rank in range(1, plan.candidate.layout.world_size)]
+        ranks = self.files.number_of_ranks(self.folder) if self.rank == 0 else 0
+        others = [self.folder / f"rank-{rank}.process" for rank in range(1, ranks)]
         while self.rank == 0 and not all(path.exists() for path in others):
             time.sleep(0.01)
         for process in [int(path.read_text()) for path in others] if self.rank == 0 else []:
@@ -221,9 +206,7 @@ class Rank(Leftovers):
 
     def measure_trains(self) -> None:
         """Runs all steps, writes a progress line each, and saves every fifth step."""
-        found = checkpoint.newest(self.settings.save)
-        done, total = (found[1].step if found else 0), self.settings.total_steps or 0
-        plan = codec.load(Plan, self.folder / "plan.json")
+        done, total = self.files.saved_steps(self.settings), self.settings.total_steps or 0
         while self.rank == 0 and done < total:
             with (self.folder / "progress.jsonl").open("a") as file:
                 file.write(json.dumps({"step": done}) + "\n")
@@ -231,16 +214,7 @@ class Rank(Leftovers):
             done += 1
             self.enter("measure")
             if done % SAVE_EVERY == 0:
-                training = Training(
-                    step=done, samples=0, settings=self.settings, model=plan.model, workload=plan.workload, plan_id=plan.id,
-                    ranks=0, files={},
-                )  # fmt: skip
-                place = Path(self.settings.save)
-                draft = place / f"{checkpoint.name_of(done)}.{os.getpid()}{checkpoint.PARTIAL}"
-                draft.mkdir(parents=True, exist_ok=True)
-                codec.save(training, draft / checkpoint.DESCRIPTION)
-                if not (place / checkpoint.name_of(done)).exists():
-                    draft.rename(place / checkpoint.name_of(done))
+                self.files.save_checkpoint(self.folder, self.settings, done)
         if self.rank:
             self.wait_for("rank-0.phase", "done")
 
@@ -266,7 +240,7 @@ class Rank(Leftovers):
 
     def measure_crash_with_hanging_peer(self) -> None:
         if self.rank == 1:
-            self.end(Outcome.CRASH, "measure", "ValueError: bad", 1)
+            self.end("crash", "measure", "ValueError: bad", 1)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.wait()
 
@@ -281,7 +255,7 @@ class Rank(Leftovers):
 
     def measure_oom(self) -> None:
         if self.rank == 1:
-            self.save(Outcome.OOM, "measure", "can't allocate memory: you tried to allocate 9 bytes")
+            self.save("oom", "measure", "can't allocate memory: you tried to allocate 9 bytes")
             self.wait()
         self.wait_for("rank-1.json")
         self.lose_peer()  # the launcher sees this rank fail first, as real launchers do
@@ -298,14 +272,14 @@ class Rank(Leftovers):
         self.wait()
 
     def measure_nan(self) -> None:
-        self.end(Outcome.NAN, "measure", "step 4: loss nan, gradient norm 1.0", 78)
+        self.end("nan", "measure", "step 4: loss nan, gradient norm 1.0", 78)
 
     def init_refused(self) -> None:
-        self.end(Outcome.REFUSED, "spawn", "offload=streamed: is not known here", 79)
+        self.end("refused", "spawn", "offload=streamed: is not known here", 79)
 
     def measure_nan_figures(self) -> None:
         if self.rank == 1:
-            text = codec.dumps(RankRecord(rank=1, outcome=Outcome.OK, phase="done", step_seconds=(7.5,)))
+            text = self.files.record(1, "ok", phase="done", step_seconds=(7.5,))
             (self.folder / "rank-1.json").write_text(text.replace("7.5", "NaN"))
             os._exit(0)
 
@@ -316,7 +290,7 @@ class Rank(Leftovers):
 
     def measure_zero_seconds(self) -> None:
         if self.rank == 1:
-            self.end(Outcome.OK, "done", "", 0, step_seconds=(0.0,) * self.settings.steps, peak_memory_bytes=1)
+            self.end("ok", "done", "", 0, step_seconds=(0.0,) * self.settings.steps, peak_memory_bytes=1)
 
     def measure_noisy(self) -> None:
         for number in range(50):
@@ -339,19 +313,15 @@ class Rank(Leftovers):
         sys.exit("No module named strategist_runtime")
 
     def measure_hang_at_exit(self) -> None:
-        self.save(Outcome.OK, "done", "", peak_memory_bytes=1, step_seconds=(0.01,) * self.settings.steps)
+        self.save("ok", "done", "", peak_memory_bytes=1, step_seconds=(0.01,) * self.settings.steps)
         self.enter("done")
         self.wait()
 
 
-def main() -> int:
-    role, what, *rest = sys.argv[1:]
-    if role == "launch":
-        return launch(int(what), int(rest[0]), rest[1:])
-    folder, settings = Path(rest[rest.index("--out") + 1]), codec.load(TrialSettings, rest[rest.index("--settings") + 1])
-    Rank(what, folder, settings).run()
-    return 0
+def main() -> None:
+    _, fault, *rest = sys.argv[1:]
+    Rank(fault, Path(rest[rest.index("--out") + 1]), Path(rest[rest.index("--settings") + 1])).run()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -21,7 +21,7 @@ from . import (
     cases_saved,
     cases_streaming,
 )
-from .plans import GROUPED, TINY, WORKLOAD, plan
+from .plans import GROUPED, TINY, WORKLOAD, plan, two_micro_batches
 
 MODELS = {
     "tiny": TINY,
@@ -35,7 +35,7 @@ MODELS = {
     **cases_models.MODELS,
     **cases_context.MODELS,
 }
-DEFAULTS: dict[str, KnobValue] = {"model": "tiny", "precision": "fp32", "optimizer": "adamw", "micro_batch": 2}
+DEFAULTS: dict[str, KnobValue] = {"model": "tiny", "precision": "fp32", "optimizer": "adamw"}
 LAYOUT_NAMES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 STEPS = 3
 
@@ -43,11 +43,12 @@ STEPS = 3
 def case(name: str, **settings: object) -> tuple[str, Plan]:
     """A named plan from settings of any kind: layout, knobs, options, workload and model."""
     chosen = {**DEFAULTS, **settings}
-    layout = {key: chosen.pop(key) for key in (*LAYOUT_NAMES, "axis_order") if key in chosen}
+    layout = Layout(**{key: chosen.pop(key) for key in (*LAYOUT_NAMES, "axis_order") if key in chosen})
     options = {key: chosen.pop(key) for key in OPTION_NAMES if key in chosen}
     workload = replace(WORKLOAD, precision=chosen.pop("precision"), optimizer=chosen.pop("optimizer"))
     model: ModelShape = MODELS[str(chosen.pop("model"))]
-    return name, plan(layout=Layout(**layout), knobs=Knobs(**chosen), options=Options(**options), model=model, workload=workload)
+    knobs = Knobs(**{"micro_batch": two_micro_batches(layout), **chosen})
+    return name, plan(layout=layout, knobs=knobs, options=Options(**options), model=model, workload=workload)
 
 
 def cases() -> Iterator[tuple[str, Plan]]:

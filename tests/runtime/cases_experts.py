@@ -9,7 +9,7 @@ from strategist.contract.model import MoEShape
 from strategist.contract.options import OPTION_NAMES, Options
 from strategist.contract.plan import Plan
 
-from .plans import TINY, WORKLOAD, plan
+from .plans import TINY, WORKLOAD, plan, two_micro_batches
 
 SOFTMAX = MoEShape(experts=8, experts_per_token=2, expert_ffn_size=24, balance_coefficient=0.1)
 SIGMOID = MoEShape(
@@ -35,7 +35,7 @@ DEGREES = tuple(field.name for field in fields(Layout))
 def _case(name: str, model: str = "experts", precision: str = "fp32", **settings: object) -> tuple[str, Plan]:
     layout = Layout(**{key: settings.pop(key) for key in DEGREES if key in settings})
     options = Options(expert_balance=BALANCE[model], **{key: settings.pop(key) for key in OPTION_NAMES if key in settings})
-    chosen = {"micro_batch": 2, **settings}
+    chosen = {"micro_batch": two_micro_batches(layout), **settings}
     workload = replace(WORKLOAD, precision=precision)
     return name, plan(layout=layout, knobs=Knobs(**chosen), options=options, model=MODELS[model], workload=workload)
 
@@ -46,7 +46,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
         yield _case(f"reference {model} adamw", model=model, micro_batch=8)
     sigmoid = {"model": "experts sigmoid"}
     kernel = {"grouped_gemm": True, "token_alignment": 8}
-    postponed = {"no_sync": True, "micro_batch": 1}
+    postponed = {"no_sync": True}
     yield _case("experts ddp grouped", dp_replicate=2, **kernel, **postponed)
     yield _case("experts fsdp", dp_shard=2, recompute="selective")
     yield _case("experts fsdp sigmoid grouped", dp_shard=2, **sigmoid, **kernel, recompute="full")
@@ -76,7 +76,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
     )
     yield _case("experts ep 2 hsdp", dp_replicate=2, dp_shard=2, ep=2, **postponed)
     yield _case("experts cp ep 2", cp=2, dp_shard=2, ep=2)
-    pipe = {"pp": 2, "dp_shard": 2, "ep": 2, **postponed}
+    pipe = {"pp": 2, "dp_shard": 2, "ep": 2, **postponed, "micro_batch": 1}
     v = {"pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False}
     yield _case("experts pp ep 2 zero bubble", **pipe, **sigmoid, **v)
     yield _case(

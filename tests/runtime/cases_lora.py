@@ -12,7 +12,7 @@ from strategist.contract.plan import Plan
 
 from .cases_experts import MODELS as MIXTURES
 from .cases_models import MODELS as DENSE
-from .plans import TINY, WORKLOAD, plan
+from .plans import TINY, WORKLOAD, plan, two_micro_batches
 
 DEEP = replace(TINY, layers=4, hidden_size=128, heads=4, kv_heads=2, head_size=32, ffn_size=256, qkv_bias=True, qk_norm=True)
 """Wide enough for 4-bit blocks of 64 weights on two ranks."""
@@ -41,7 +41,7 @@ def _case(
     **knobs: KnobValue,
 ) -> tuple[str, Plan]:
     workload = replace(WORKLOAD, precision=precision, optimizer=optimizer, train=train, lora_rank=4)
-    chosen = Knobs(**{"micro_batch": 2, **knobs})
+    chosen = Knobs(**{"micro_batch": two_micro_batches(layout), **knobs})
     return name, plan(layout=layout, knobs=chosen, model=SHAPES[model or train], workload=workload)
 
 

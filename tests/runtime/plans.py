@@ -20,6 +20,14 @@ GROUPED = ModelShape(
 )
 WORKLOAD = Workload(seq_len=16, global_batch=8, precision="fp32")
 
+
+def two_micro_batches(layout: Layout) -> int:
+    """The size of micro-batches of which each rank has two in a step, or of two sequences if each rank has only two: enough to
+    accumulate gradients and to fill two pipeline stages.
+    """
+    return max(2, WORKLOAD.global_batch // layout.data_ranks // 2)
+
+
 NO_TIME = TimeParts(**{field.name: 0.0 for field in fields(TimeParts)})
 NO_MEMORY = MemoryParts(**{field.name: 0.0 for field in fields(MemoryParts)})
 NO_ESTIMATE = Estimate(

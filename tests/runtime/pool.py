@@ -46,6 +46,7 @@ class Job:
 def main() -> None:
     """Runs jobs until standard input ends."""
     count_memory_closely()  # like each rank before it imports torch
+    import strategist_runtime.simulate.rank
     import strategist_runtime.trial  # noqa: F401 - imported by every rank
     import torch._dynamo  # noqa: F401
 

@@ -44,7 +44,7 @@ def test_a_staged_plan_trains_like_a_single_process(name, results):
 
 
 def test_ranks_of_a_plan_for_one_shared_gpu_stage_messages_and_record_them(tmp_path):
-    trial_plan = plan(layout=Layout(pp=2, tp=2), knobs=Knobs(sequence_parallel=True), kind="cuda")
+    trial_plan = plan(layout=Layout(pp=2, tp=2), knobs=Knobs(micro_batch=4, sequence_parallel=True), kind="cuda")
     trial_plan = replace(trial_plan, cluster=replace(trial_plan.cluster, devices_share_one_gpu=True)).identified()
     done = forked(4, ["runtime.shared_gpu_rank", *trial_arguments(trial_plan, tmp_path, replace(SHORT, steps=1))])
     assert done.returncode == 0, done.stderr

@@ -26,8 +26,10 @@ COPY, CONSTANT = torch.ops.aten.copy_.default, torch.ops.aten.lift_fresh.default
 
 
 def storages(tensors: Iterable[Tensor]) -> Iterator[torch.UntypedStorage]:
-    """The storages of tensors; meta tensors have none."""
-    return (part.untyped_storage() for tensor in tensors for part in memory.inner_tensors(tensor) if not part.is_meta)
+    """The storages of tensors; meta tensors have none. ``device`` is an attribute of tensors without values, while torch asks
+    all dispatch modes for ``is_meta``.
+    """
+    return (part.untyped_storage() for tensor in tensors for part in memory.inner_tensors(tensor) if part.device.type != "meta")
 
 
 def layer_part(name: str) -> str:
@@ -100,6 +102,8 @@ class Live(DispatchMode):
         """
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented
+        if func.namespace == "prim":  # asks for a property, such as the device
+            return func(*args, **(kwargs or {}))
         if func is compat_simulate.SCALAR:
             if self.order is not None and key_of(args[0].untyped_storage()) not in self._on_host:  # the host waits for the number
                 self.order.current.synchronize()
@@ -130,7 +134,7 @@ class Live(DispatchMode):
 
     def _check_races(self, races: Races, operator: Any, arguments: Any, options: Any, result: Any, argument_keys: set[int]) -> None:
         """Passes an operation to ``races``: on the current stream, or on the host if all of its tensors are in host memory."""
-        if operator.namespace == "prim" or operator is CONSTANT:
+        if operator is CONSTANT:
             return
         result_keys = {key_of(storage) for storage in storages(leaf for leaf in leaves(result) if isinstance(leaf, Tensor))}
         keys = argument_keys | result_keys
