@@ -30,6 +30,8 @@ from strategist.units import GIB
 
 BIG = Request(model="32b", gpus="8x24GB")
 SMALL = Request(model="8b", gpus="4x80GB", workload=Workload(global_batch=16))
+FEW: dict[str, Any] = {"pp": 1, "compile": True}
+"""Fixed settings that leave a third of the candidates."""
 NARROW = replace(SMALL, fix={"pp": 1, "cp": 1, "compile": True, "recompute": "none"})
 
 
@@ -281,7 +283,9 @@ def test_the_verdict_states_which_memory_is_too_small(deck: Deck, model: str, gp
     workload = Workload(global_batch=48)
     assert re.search(
         words,
-        answer(Request(model=model, gpus=gpus, workload=workload, fix={"micro_batch": 1, "recompute": "full"}), deck=deck).verdict,
+        answer(
+            Request(model=model, gpus=gpus, workload=workload, fix={**FEW, "micro_batch": 1, "recompute": "full"}), deck=deck
+        ).verdict,
     )
 
 
@@ -344,7 +348,7 @@ def test_an_illegal_candidate_raises_a_one_line_error(deck: Deck) -> None:
 
 
 def test_cpu_clusters_get_no_offload_alternatives(deck: Deck) -> None:
-    found = answer(Request(model="7b", gpus="8xcpu"), deck=deck)
+    found = answer(Request(model="7b", gpus="8xcpu", fix=FEW), deck=deck)
     assert not found.plans
     assert all(alternative.plan.candidate.knobs.offload == "none" for alternative in found.alternatives)
 
@@ -357,14 +361,14 @@ def test_an_impossible_fixed_value_raises_a_one_line_error(deck: Deck, fix: dict
 
 
 def test_the_verdict_attributes_fixed_offload_to_the_request(deck: Deck) -> None:
-    asked = Request(model="8b", gpus="8xH100", fix={"offload": "all"})
+    asked = Request(model="8b", gpus="8xH100", fix={**FEW, "offload": "all"})
     found = answer(asked, deck=deck)
     assert "as asked" in found.verdict
     assert not any("nothing offloaded" in alternative.title for alternative in found.alternatives)
 
 
 def test_the_verdict_attributes_offload_to_the_memory_objective(deck: Deck) -> None:
-    found = answer(Request(model="70b", gpus="2x8xH200", objective="memory"), deck=deck)
+    found = answer(Request(model="70b", gpus="2x8xH200", objective="memory", fix=FEW), deck=deck)
     assert found.plans[0].candidate.knobs.offload != "none"
     assert found.verdict.startswith("It fits. ")
     assert "for memory keeps state in host memory" in found.verdict
