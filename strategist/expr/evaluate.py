@@ -39,6 +39,9 @@ _COLUMN: dict[str, Callable[..., Any]] = _SCALAR | {
 _CONDITIONS = frozenset(("and", "or", "not", "in", "==", "!=", "<", "<=", ">", ">=", "divides"))
 """Operators whose result is true, false or unknown."""
 
+_WORDS = (bool, str)
+"""Types of values that are equal only to values of their own type. A tuple, since ``bool | str`` is made anew where it is read."""
+
 _DIVISOR = {"/": 1, "//": 1, "%": 1, "divides": 0}
 """Index of the operand that must not be zero."""
 
@@ -58,7 +61,7 @@ def truth(expression: Expression, facts: Facts, columns: Columns) -> bool | Mask
     with np.errstate(all="ignore"):
         value = evaluator.true_mask(tree)
     if not (isinstance(value, np.ndarray) and value.any()):
-        return _any(value)
+        return is_anywhere(value)
     return evaluator.expand_runs(value) if variation == RUN else value
 
 
@@ -92,12 +95,13 @@ def _parts_without(node: Node, others: frozenset[str]) -> Iterator[Node]:
 
 
 def _scalar(node: Node, facts: Facts) -> Any:
-    if isinstance(node, Operation):
-        return _operation(node, facts)
     if isinstance(node, Reference):
-        return _nan_to_none(facts.get(node.name))
-    assert isinstance(node, Literal)
-    return node.value
+        value = facts.get(node.name)
+        return value if value == value else None  # NaN alone differs from itself
+    if isinstance(node, Literal):
+        return node.value
+    assert isinstance(node, Operation)
+    return _operation(node, facts)
 
 
 def _operation(node: Operation, facts: Facts) -> Any:
@@ -105,15 +109,13 @@ def _operation(node: Operation, facts: Facts) -> Any:
     if operator == "and" or operator == "or":
         return _kleene_logic(node, facts)
     value = _scalar(operands[0], facts)
+    if value is None:
+        return None
     if operator == "not":
-        return None if value is None else not value
+        return not value
     if operator == "in":
-        return None if value is None else _is_in(value, operands[1])
+        return _is_in(value, operands[1])
     return _apply(operator, [value, *[_scalar(part, facts) for part in operands[1:]]])
-
-
-def _nan_to_none(value: Any) -> Any:
-    return value if value == value else None  # NaN alone differs from itself
 
 
 def _kleene_logic(node: Operation, facts: Facts) -> bool | None:
@@ -137,7 +139,7 @@ def _is_in(value: Any, choice: Node) -> bool:
 
 def _equal(left: Any, right: Any) -> bool:
     """Equality: numbers by value; bool and text only with their own type."""
-    return same_choice(left, right) if isinstance(left, bool | str) or isinstance(right, bool | str) else bool(left == right)
+    return same_choice(left, right) if isinstance(left, _WORDS) or isinstance(right, _WORDS) else bool(left == right)
 
 
 def _apply(operator: str, values: list[Any]) -> Any:
@@ -146,9 +148,10 @@ def _apply(operator: str, values: list[Any]) -> Any:
     if operator in ("==", "!="):
         return _equal(*values) == (operator == "==")
     try:
-        return _nan_to_none(_SCALAR[operator](*values))
+        value = _SCALAR[operator](*values)
     except (ZeroDivisionError, OverflowError, ValueError):
         return None
+    return value if value == value else None
 
 
 def _fold(function: Callable[[Any, Any], Any], values: tuple[Any, ...]) -> Any:
@@ -223,7 +226,7 @@ class _Evaluator:
                 is_true = self.expand_runs(is_true)
             level = self.variation_level(part)
             is_true = is_true & part_is_true
-            if not _any(is_true):
+            if not is_anywhere(is_true):
                 return False
         return is_true
 
@@ -259,7 +262,7 @@ class _Evaluator:
         else:
             result = self.apply_operator(node.operator, operands)
         unknown = _fold(np.logical_or, tuple(np.isnan(value) for value in operands if _is_float(value)) or (False,))
-        return (result & ~unknown, ~result & ~unknown) if _any(unknown) else (result, ~result)
+        return (result & ~unknown, ~result & ~unknown) if is_anywhere(unknown) else (result, ~result)
 
     def is_coded(self, node: Reference) -> bool:
         name, columns = node.name, self.columns
@@ -296,13 +299,13 @@ class _Evaluator:
     def apply_operator(self, operator: str, operands: list[Any]) -> Any:
         """Result of the operator on columns. Zero divisors are replaced in ``operands`` by NaN, which means unknown."""
         divisor = _DIVISOR.get(operator)
-        if divisor is not None and _any(zero := np.equal(operands[divisor], 0)):
+        if divisor is not None and is_anywhere(zero := np.equal(operands[divisor], 0)):
             operands[divisor] = np.where(zero, np.nan, operands[divisor])
         return _COLUMN[operator](*operands)
 
 
-def _any(value: Any) -> bool:
-    """``numpy.any`` without its overhead, which exceeds the time of short masks."""
+def is_anywhere(value: Any) -> bool:
+    """Whether a bool or mask is true anywhere: ``numpy.any`` without its overhead, which exceeds the time of short masks."""
     return value if isinstance(value, bool) else bool(value.any())
 
 

@@ -13,7 +13,7 @@ from strategist.cards.deck import Deck, PositionedEffect
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Reason
 from strategist.expr.columns import Columns
-from strategist.expr.evaluate import Facts, Mask, scalar
+from strategist.expr.evaluate import Facts, Mask, is_anywhere, scalar
 from strategist.expr.vocabulary import setting as setting_named
 from strategist.frozen import frozen
 from strategist.rules.policy_matching import Where, acts, condition_holds, holds, preconditions_hold, selects, selects_row
@@ -221,7 +221,7 @@ def _keep_defaults(
         if rule.number in giving_way:
             continue
         kept = _kept(rule, rules.facts, alive.columns)
-        if is_whole and alive.any and not np.any(alive.allowed & kept):
+        if is_whole and alive.any and not is_anywhere(alive.allowed & kept):
             giving_way.add(rule.number)
         else:
             tally.add(rule, alive.keep(kept))
@@ -271,7 +271,7 @@ class _Rules:
 def _kept(rule: _Rule, facts: Facts, columns: Columns) -> Where:
     """Mask of the candidates that a law or default keeps."""
     where = rule.where & acts(rule.policy, facts, columns)
-    if not np.any(where):
+    if not is_anywhere(where):
         return True
     selected = selects(rule.effect, columns)
     return np.logical_not(where & selected) if rule.effect.kind is EffectKind.FORBID else np.logical_not(where) | selected

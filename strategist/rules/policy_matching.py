@@ -6,7 +6,7 @@ from strategist.cards.card import Card, Effect, EffectKind, Policy, Setting
 from strategist.contract.knobs import KnobValue
 from strategist.contract.settings import least
 from strategist.expr.columns import Columns
-from strategist.expr.evaluate import Facts, Mask, scalar, truth
+from strategist.expr.evaluate import Facts, Mask, is_anywhere, scalar, truth
 from strategist.expr.vocabulary import VOCABULARY, same_choice
 
 Where = bool | Mask
@@ -19,7 +19,7 @@ def holds(card: Card, facts: Facts, columns: Columns) -> Where:
     for condition in card.preconditions:
         if condition.when is not None:
             result = result & truth(condition.when, facts, columns)
-            if not np.any(result):
+            if not is_anywhere(result):
                 return False
     return result
 

@@ -1,6 +1,6 @@
 """Space: every legal candidate of a situation, enumerated completely; nothing is sampled."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from math import inf, isqrt, prod
@@ -12,7 +12,6 @@ from strategist.contract.cluster import MAX_DEVICES, Cluster
 from strategist.contract.knobs import (
     CHOICES,
     LOOPED,
-    PAIRED,
     ROUND_BASED,
     V_SHAPED,
     ZERO_BUBBLE,
@@ -25,11 +24,12 @@ from strategist.contract.knobs import (
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.sac_policy import SAVED_OPERATIONS
-from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, full_name, with_settings
+from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import Array
-from strategist.search.blocks import BLOCK_NAMES, LAYOUT_NAMES, Grid, Grids, Space, code_of, coded, large_losses
+from strategist.search.blocks import BLOCK_NAMES, LAYOUT_NAMES, Grid, Grids, Space, large_losses
+from strategist.search.knob_grid import grid_of, traits_of
 from strategist.search.space_constraints import KnobSettings, SpaceConstraints, Values
 
 MAX_MICRO_BATCH = 64
@@ -176,30 +176,9 @@ def _grid_of(
         [{"chunked_loss": value} for value in constraints.values("chunked_loss", (False, True) if chunked else (False,))],
         *_simple_knobs(layout, model, workload, times, constraints),
     ]
-    return _grid(layout, times, knobs) if all(knobs) else {}
-
-
-def _grid(layout: Layout, accumulation: int, parts: Sequence[Sequence[KnobSettings]]) -> Grid:
-    """Cartesian product of the parts, restricted to legal combinations, as columns; values with named choices are stored as
-    codes.
-    """
-    axes = [axis for axis, part in enumerate(parts) if len(part) > 1]
-    shape = [len(parts[axis]) for axis in axes]
-    codes: dict[str, Array] = {}
-    spread: dict[str, Array] = {}
-    axis_of: dict[str, int] = {}
-    for number, part in enumerate(parts):
-        along = [-1 if axis == number else 1 for axis in axes]
-        for key in part[0]:
-            codes[key] = coded(key, tuple(row[key] for row in part))
-            spread[key] = codes[key].reshape(along)
-            axis_of[key] = number
-    legal = np.broadcast_to(_together(layout, accumulation, spread), shape)
-    places = dict(zip(axes, np.nonzero(legal), strict=True)) if axes else {}
-    rows = int(np.count_nonzero(legal))
-    return {
-        full_name(key): found.take(places[axis_of[key]]) if len(found) > 1 else found.repeat(rows) for key, found in codes.items()
-    }
+    return (
+        grid_of(traits_of(layout, times), tuple(tuple(tuple(row.items()) for row in part) for part in knobs)) if all(knobs) else {}
+    )
 
 
 def _axis_orders(layout: Layout, cluster: Cluster, constraints: SpaceConstraints) -> list[KnobSettings]:
@@ -318,43 +297,6 @@ def _no_sync(layout: Layout, accumulation: int, *, exchanges: bool) -> Values:
     if layout.pp > 1:
         return (True,) if exchanges else (False, True)
     return (False, True) if exchanges and accumulation > 1 else (False,)
-
-
-def _together(layout: Layout, accumulation: int, grid: Mapping[str, Array]) -> Array:
-    """Mask of combinations that keep the laws between knobs. Without data parallelism ``no_sync`` is legal only with offload
-    ``all``, whose gradients can be postponed.
-    """
-
-    def chosen(knob: str, *values: KnobValue) -> Array:
-        column, choices = grid[knob], CHOICES[knob]
-        found = column == code_of(choices, values[0])
-        for value in values[1:]:
-            found = found | (column == code_of(choices, value))
-        return np.asarray(found)
-
-    streamed, no_sync = chosen("offload", "streamed"), chosen("no_sync", True)
-    again = chosen("recompute", "full")
-    at_once = chosen("pp_schedule", "gpipe") if layout.pp > 1 else again
-    legal = ~streamed | (at_once & ~no_sync & again if layout.pp == layout.world_size else False)
-    if layout.pp > 1 and layout.data_ranks * layout.cp == 1:
-        legal = legal & (no_sync == chosen("offload", "all"))
-    compiled, halves = chosen("compile", True), chosen("pp_schedule", *ZERO_BUBBLE)
-    legal = legal & (~(halves & (compiled | chosen("recompute", "selective"))) & (compiled | ~chosen("recompute", "budget")))
-    if layout.fsdp_ranks > 1:
-        legal = legal & (~halves | chosen("reshard_after_forward", False))
-    legal = legal & (chosen("float8", "tensorwise") | ~chosen("float8_all_gather", True))
-    legal = legal & (chosen("comm_hook", "none") | chosen("reduce_dtype", "fp32"))
-    legal = legal & (streamed | ~chosen("async_optimizer_step", True))
-    legal = legal & (~chosen("activation_offload", True) | ~(streamed | halves))
-    if layout.tp > 1:
-        legal = legal & (chosen("loss_parallel", True) | ~chosen("chunked_loss", True))
-    if layout.ep > 1:
-        paired = chosen("recompute", "none", "selective") & (chosen("pp_schedule", *PAIRED) if layout.pp > 1 else True)
-        legal = legal & (paired | ~chosen("ep_overlap", True))
-    whole = streamed & ~chosen("async_optimizer_step", True)
-    if layout.pp == layout.ep == 1:  # where gradients are reduced in the backward pass
-        whole = whole | (chosen("offload", "optimizer", "all", *(("none",) if accumulation == 1 else ())))
-    return np.asarray(legal & (whole | ~chosen("optimizer_in_backward", True)))
 
 
 @cache

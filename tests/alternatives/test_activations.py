@@ -11,6 +11,8 @@ from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 
 LONG = Workload(seq_len=131072, global_batch=8)
+FEW: dict[str, Any] = {"pp": 1, "compile": True}
+"""Fixed settings that leave few candidates, among them those compared here."""
 
 
 def plan(**request: Any) -> Answer:
@@ -22,14 +24,14 @@ def alternatives(found: Answer) -> list[Alternative]:
 
 
 def test_offload_without_recomputation_is_faster_for_long_sequences() -> None:
-    before = plan(gpus="8xH100", workload=LONG)
+    before = plan(gpus="8xH100", workload=LONG, fix=FEW)
     (other,) = alternatives(before)
     fix = dict(word.split("=") for word in other.flags[1::2])
     assert fix == {"activation_offload": "true", "recompute": "none", "offload": "none"}
     assert other.plan.estimate.host_memory_bytes_per_node > 0
     assert not other.changes_convergence
     offloads = {"activation_offload": True, "recompute": "none", "offload": "none"}
-    assert best(Request(model="13b", gpus="8xH100", workload=LONG, fix=offloads)).id == other.plan.id
+    assert best(Request(model="13b", gpus="8xH100", workload=LONG, fix={**FEW, **offloads})).id == other.plan.id
     assert other.plan.estimate.tokens_per_second > 1.05 * before.plans[0].estimate.tokens_per_second
 
 
@@ -47,10 +49,10 @@ def test_if_no_plan_fits_activation_offload_goes_with_full_recomputation() -> No
 @pytest.mark.parametrize(
     "request_",
     [
-        {"gpus": "8xH100"},
-        {"gpus": "8xH100", "workload": LONG, "fix": {"activation_offload": False}},
-        {"gpus": "8xH100", "workload": LONG, "fix": {"recompute": "full"}},
-        {"gpus": "8x24GB"},
+        {"gpus": "8xH100", "fix": FEW},
+        {"gpus": "8xH100", "workload": LONG, "fix": {**FEW, "activation_offload": False}},
+        {"gpus": "8xH100", "workload": LONG, "fix": {**FEW, "recompute": "full"}},
+        {"gpus": "8x24GB", "fix": {"tp": 1, "cp": 1, "compile": True}},
     ],
     ids=["no gain", "ruled out", "recomputation fixed", "streamed"],
 )

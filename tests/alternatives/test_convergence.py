@@ -14,10 +14,12 @@ from strategist.contract.request import CONVERGENCE, Request
 from strategist.contract.settings import value_of
 from strategist.contract.workload import Workload
 
-HOPPER = Request(model="8b", gpus="8xH100")
+FEW: dict[str, Any] = {"pp": 1, "compile": True}
+"""Fixed settings that leave a third of the candidates."""
+HOPPER = Request(model="8b", gpus="8xH100", fix=FEW)
 DDP = Request(model="1b", gpus="4x8xA10G", fix={"dp_replicate": 32}, workload=Workload(global_batch=32, seq_len=1024))
 PIPELINE = Request(model="8b", gpus="8xH100", fix={"pp": 8, "pp_schedule": "1f1b"}, workload=Workload(global_batch=16))
-TIGHT = Request(model="14b", gpus="8xA100-40GB", workload=Workload(global_batch=64, seq_len=4096))
+TIGHT = Request(model="14b", gpus="8xA100-40GB", fix=FEW, workload=Workload(global_batch=64, seq_len=4096))
 """Little device memory: smaller states leave room for a faster layout."""
 
 ANSWERS: dict[str, Answer] = {}
@@ -71,7 +73,7 @@ def test_allowing_the_optimizer_uses_8_bit_states() -> None:
 
 
 def test_settings_that_device_or_layout_do_not_support_are_not_named() -> None:
-    assert "float8" not in gains_by_allowed_name(plan(Request(model="8b", gpus="8xA100-80GB")))
+    assert "float8" not in gains_by_allowed_name(plan(replace(HOPPER, gpus="8xA100-80GB")))
     assert "comm_hook" not in gains_by_allowed_name(plan(HOPPER))
 
 

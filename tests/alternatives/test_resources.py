@@ -1,5 +1,6 @@
 """The flags of each alternative give exactly the plan that it states."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from strategist.alternatives import resources
 from strategist.cards.deck import Deck, load_deck
 from strategist.cli import request_options as command_line
 from strategist.cli.parser import Parser
+from strategist.contract.answer import Answer
 from strategist.contract.cluster import MAX_DEVICES
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
@@ -47,22 +49,24 @@ def deck() -> Deck:
     return load_deck(data_dir("cards"))
 
 
+@cache
+def answered(name: str) -> Answer:
+    return answer(REQUESTS[name], deck=load_deck(data_dir("cards")))
+
+
 QUICK = ("hosts too small", "fixed", "undivided")
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [pytest.param(request, id=name, marks=[] if name in QUICK else [pytest.mark.full]) for name, request in REQUESTS.items()],
-)
-def test_the_flags_of_an_alternative_give_its_plan(deck: Deck, request_: Request) -> None:
-    found = answer(request_, deck=deck)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.full]) for name in REQUESTS])
+def test_the_flags_of_an_alternative_give_its_plan(deck: Deck, name: str) -> None:
+    found = answered(name)
     assert found.alternatives
     for other in found.alternatives:
-        assert best(changed(request_, other.flags), deck).id == other.plan.id, other.title
+        assert best(changed(REQUESTS[name], other.flags), deck).id == other.plan.id, other.title
 
 
-def test_an_indivisible_batch_suggests_another_batch_first(deck: Deck) -> None:
-    found = answer(REQUESTS["undivided"], deck=deck)
+def test_an_indivisible_batch_suggests_another_batch_first() -> None:
+    found = answered("undivided")
     assert not found.plans
     assert found.alternatives[0].flags == ("--global-batch", "63")
     assert found.alternatives[0].plan.cluster == found.cluster
@@ -78,7 +82,7 @@ def test_a_larger_cluster_of_a_users_file_has_no_flags(deck: Deck, tmp_path: Pat
 
 
 def test_alternatives_gain_at_least_5_percent(deck: Deck) -> None:
-    found = answer(Request(model="8b", gpus="8xH100"), deck=deck)
+    found = answer(Request(model="8b", gpus="8xH100", fix={"pp": 1, "compile": True}), deck=deck)
     assert found.plans[0].candidate.knobs.offload == "none"
     assert all(
         other.plan.estimate.tokens_per_second >= 1.05 * found.plans[0].estimate.tokens_per_second for other in found.alternatives
@@ -100,5 +104,7 @@ def test_suggested_clusters_stay_within_the_device_limit() -> None:
 
 def test_each_alternative_is_another_plan(deck: Deck) -> None:
     """The best plan recomputes and keeps state on the hosts: 8-bit states help against both."""
-    titles = [other.title for other in answer(Request(model="70b", gpus="8xH200"), deck=deck).alternatives]
+    titles = [
+        other.title for other in answer(Request(model="70b", gpus="8xH200", fix={"pp": 1, "compile": True}), deck=deck).alternatives
+    ]
     assert titles.count("8-bit optimizer states") == 1

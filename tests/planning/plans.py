@@ -1,6 +1,7 @@
 """Plans without the parts of an answer that their tests do not read."""
 
 from dataclasses import replace
+from typing import Any
 
 from formats.plans import deck
 
@@ -14,6 +15,8 @@ from strategist.profiles.situation import situation
 
 BIG = Request(model="32b", gpus="8x24GB")
 SMALL = Request(model="8b", gpus="4x80GB", workload=Workload(global_batch=16))
+FEW: dict[str, Any] = {"pp": 1, "compile": True}
+"""Fixed settings that leave a third of the candidates."""
 NARROW = replace(SMALL, fix={"pp": 1, "cp": 1, "compile": True, "recompute": "none"})
 """Few candidates, so that a ranking takes little time."""
 

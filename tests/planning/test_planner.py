@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from planning.plans import BIG, NARROW, SMALL, answer_of, best
+from planning.plans import BIG, FEW, NARROW, SMALL, answer_of, best
 from strategist import api
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract import codec
@@ -290,7 +290,7 @@ def test_an_illegal_candidate_raises_a_one_line_error(deck: Deck) -> None:
 
 
 def test_cpu_clusters_get_no_offload_alternatives(deck: Deck) -> None:
-    found = answer(Request(model="7b", gpus="8xcpu"), deck=deck)
+    found = answer(Request(model="7b", gpus="8xcpu", fix=FEW), deck=deck)
     assert not found.plans
     assert all(alternative.plan.candidate.knobs.offload == "none" for alternative in found.alternatives)
 

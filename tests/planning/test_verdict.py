@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planning.plans import NARROW, answer_of
+from planning.plans import FEW, NARROW, answer_of
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract.answer import Answer
 from strategist.contract.request import Request
@@ -38,7 +38,7 @@ def test_the_verdict_on_32b_states_correct_numbers(big: Answer) -> None:
 )
 def test_the_verdict_states_which_memory_is_too_small(model: str, gpus: str, words: str) -> None:
     """Including the host memory that is assumed for a node, and activations on top of states that the devices could hold."""
-    fix = {"micro_batch": 1, "recompute": "full"}
+    fix = FEW | {"micro_batch": 1, "recompute": "full"}
     assert re.search(words, answer_of(Request(model=model, gpus=gpus, workload=Workload(global_batch=48), fix=fix)).verdict)
 
 
@@ -51,14 +51,14 @@ def test_the_verdict_omits_host_memory_if_devices_hold_the_states(deck: Deck) ->
 
 
 def test_the_verdict_attributes_fixed_offload_to_the_request(deck: Deck) -> None:
-    asked = Request(model="8b", gpus="8xH100", fix={"offload": "all"})
+    asked = Request(model="8b", gpus="8xH100", fix=FEW | {"offload": "all"})
     found = answer(asked, deck=deck)
     assert "as asked" in found.verdict
     assert not any("nothing offloaded" in alternative.title for alternative in found.alternatives)
 
 
 def test_the_verdict_attributes_offload_to_the_memory_objective(deck: Deck) -> None:
-    found = answer(Request(model="70b", gpus="2x8xH200", objective="memory"), deck=deck)
+    found = answer(Request(model="70b", gpus="2x8xH200", objective="memory", fix=FEW), deck=deck)
     assert found.plans[0].candidate.knobs.offload != "none"
     assert found.verdict.startswith("It fits. ")
     assert "for memory keeps state in host memory" in found.verdict

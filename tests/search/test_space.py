@@ -14,9 +14,10 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, Candidate, Knobs, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.model import ModelShape
-from strategist.contract.settings import AXIS_ORDERS, with_settings
+from strategist.contract.settings import AXIS_ORDERS, PARTS, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
+from strategist.expr.columns import Columns
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.programs.backends import load_backend
@@ -37,7 +38,27 @@ def cluster(nodes: int, gpus_per_node: int) -> Cluster:
 
 def candidates(model: ModelShape, on: Cluster, workload: Workload, constraints: SpaceConstraints | None = None) -> list[Candidate]:
     table = candidate_table(space(model, on, workload, constraints or SpaceConstraints()))
-    return [candidate(table, row) for row in range(table.rows)]
+    layouts, knobs = (
+        zip(*(_decoded(table, f"{part}.{name}") for name in PARTS[part]), strict=True) for part in ("layout", "knobs")
+    )
+    return [Candidate(layout=_layout(*places), knobs=_knobs(*values)) for places, values in zip(layouts, knobs, strict=True)]
+
+
+@cache
+def _layout(*values: Any) -> Layout:
+    one = Candidate(layout=Layout(), knobs=Knobs())
+    return with_settings(one, dict(zip(PARTS["layout"], values, strict=True))).layout
+
+
+@cache
+def _knobs(*values: Any) -> Knobs:
+    return Knobs(**dict(zip(PARTS["knobs"], values, strict=True)))
+
+
+def _decoded(table: Columns, name: str) -> list[Any]:
+    """A column as plain values. Whole columns are decoded in a tenth of the time of single candidates."""
+    values, choices = table.values[name].tolist(), table.categories.get(name)
+    return values if choices is None else [choices[value] for value in values]
 
 
 def values_of(name: str, model: ModelShape, on: Cluster, workload: Workload, constraints: SpaceConstraints) -> set[Any]:
@@ -166,12 +187,12 @@ several on fewer.
 def test_the_space_contains_every_legal_candidate_exactly_once(model: ModelShape, nodes: int, limits_name: str) -> None:
     on = cluster(nodes, 4 // nodes)
     backend = Backend(name=limits_name, limits=CUTS[limits_name])
-    grid = dict(CHOICES) | {"micro_batch": (1, 2, 4, 8), "reshard_group_size": (1, 2, 4), "pp_virtual_stages": (1, *VIRTUAL_STAGES)}
+    grid = dict(CHOICES) | {"micro_batch": (1, 2, 4, 8), "reshard_group_size": (1,), "pp_virtual_stages": (1, *VIRTUAL_STAGES)}
     every = (
         Candidate(layout=layout, knobs=Knobs(**dict(zip(grid, row, strict=True))))
         for layout in layouts_of(4, model.moe is not None)
         if backend.allows("layout.tp", layout.tp) and not any(layout.violations(model, SMALL, 4))
-        for row in product(*(_searched_values(name, values, layout, backend) for name, values in grid.items()))
+        for row in product(*(_searched_values(name, values, layout, backend, on) for name, values in grid.items()))
     )
     legal = {one for one in every if not redundant(one, model, SMALL, on) and not one.violations(model, SMALL, 4)}
     both = [one for one in legal if one.layout.pp > 1 and one.layout.dp_replicate > 1 and nodes > 1]
@@ -191,17 +212,24 @@ def test_the_layouts_are_those_that_keep_every_law(model: ModelShape) -> None:
     assert set(found) == {tuple(getattr(layout, name) for name in DEGREES) for layout in legal}
 
 
-def _searched_values(name: str, values: tuple[Any, ...], layout: Layout, backend: Backend) -> tuple[Any, ...]:
-    """Values to enumerate here: without settings that change convergence, are searched only if fixed, or need tp or pp."""
+def _searched_values(name: str, values: tuple[Any, ...], layout: Layout, backend: Backend, on: Cluster) -> tuple[Any, ...]:
+    """Values to enumerate here: without settings that change convergence, are searched only if fixed, or need tp or pp, and without
+    redundant ones.
+    """
+    subgroups = backend.allows("knobs.reshard_after_forward", "subgroup")
+    inside = max(1, min(on.gpus_per_node, layout.fsdp_ranks // 2)) if subgroups else 1
     closed = {
         **{knob: (neutral,) for knob, neutral in CONVERGENCE_KNOBS.items()},
         "float8_all_gather": (False,),
         "saved_operations": SEARCHED_SAVED_OPERATIONS,
+        "reshard_group_size": tuple({1, inside}),
         "activation_offload": (False,),
         "ep_overlap": backend.limits.get("knobs.ep_overlap", (False,)),
     }
     if layout.tp == 1:
         closed |= {"sequence_parallel": (False,), "loss_parallel": (False,)}
+    if layout.fsdp_ranks == layout.tp == 1:
+        closed |= {"reshard_after_forward": (True,)}
     if layout.pp == 1:
         closed |= {"pp_schedule": ("1f1b",), "pp_virtual_stages": (1,)}
     return tuple(value for value in closed.get(name, values) if backend.allows(f"knobs.{name}", value))
