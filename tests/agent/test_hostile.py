@@ -30,6 +30,9 @@ COMMAND = re.compile(r"(?:\bstrategist [a-z]+(?: [a-z]+)*|\bhf download|--[a-z-]
 """The text before an argument of a command."""
 
 
+ERRORS = ("InputError", "RefusedError")
+
+
 def unquoted(step: str, text: str) -> bool:
     """Whether a next step contains the text unquoted."""
     return text in step.replace(shlex.quote(text), "")
@@ -68,10 +71,12 @@ def test_next_steps_quote_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def steps(tree: ast.Module) -> Iterator[ast.JoinedStr]:
     """Next steps of errors that are f-strings."""
-    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-    named = {name.id: node.value for node in assigned for name in node.targets if isinstance(name, ast.Name)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("InputError", "RefusedError") and len(node.args) > 2:
+    nodes = list(ast.walk(tree))
+    named = {
+        name.id: node.value for node in nodes if isinstance(node, ast.Assign) for name in node.targets if isinstance(name, ast.Name)
+    }
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS and len(node.args) > 2:
             step = node.args[2]
             step = named.get(step.id, step) if isinstance(step, ast.Name) else step
             if isinstance(step, ast.JoinedStr):
@@ -81,7 +86,7 @@ def steps(tree: ast.Module) -> Iterator[ast.JoinedStr]:
 def breaches(source: str) -> list[str]:
     """Unquoted arguments of commands in next steps; counts and names of back ends are exempt."""
     found = []
-    for step in steps(ast.parse(source)):
+    for step in steps(ast.parse(source)) if any(name in source for name in ERRORS) else ():
         before = ""
         for part in step.values:
             if isinstance(part, ast.FormattedValue) and COMMAND.search(before):
