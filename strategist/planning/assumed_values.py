@@ -1,7 +1,8 @@
 """Assumed values of a config file: which of them could turn the verdict on memory if the real value is another."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
+from functools import cached_property
 
 from strategist.contract.estimate import Estimate, Fit
 from strategist.contract.knobs import Candidate, KnobValue, show_value
@@ -37,16 +38,21 @@ Price = Callable[[Candidate, Workload], Estimate | None]
 class AssumedRun:
     """A priced run of which ``names`` are settings and workload fields with assumed values.
 
+    priced: with the assumed values.
     verdict: of an estimate, on devices and hosts.
-    known: estimates by the values that differ from the assumed ones.
     """
 
     candidate: Candidate
     workload: Workload
     names: tuple[str, ...]
+    priced: Estimate
     price: Price
     verdict: Callable[[Estimate], Fit]
-    known: dict[frozenset[tuple[str, KnobValue]], Estimate | None] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def _estimates(self) -> dict[frozenset[tuple[str, KnobValue]], Estimate | None]:
+        """What is priced already, by the values that differ from the assumed ones."""
+        return {frozenset(): self.priced}
 
     def value(self, name: str) -> KnobValue:
         """The assumed value."""
@@ -57,11 +63,11 @@ class AssumedRun:
         """Estimate with these values in the place of the assumed ones, and with as many micro-batches a step unless stated."""
         changed = {name: value for name, value in values.items() if value != self.value(name)}
         key = frozenset(changed.items())
-        if key not in self.known:
-            self.known[key] = self._priced(changed)
-        return self.known[key]
+        if key not in self._estimates:
+            self._estimates[key] = self._priced_with(changed)
+        return self._estimates[key]
 
-    def _priced(self, values: Values) -> Estimate | None:
+    def _priced_with(self, values: Values) -> Estimate | None:
         candidate = with_settings(self.candidate, {name: value for name, value in values.items() if name in SETTING_NAMES})
         fields = {name: value for name, value in values.items() if name not in SETTING_NAMES}
         if "global_batch" in self.names:
@@ -71,19 +77,18 @@ class AssumedRun:
         return self.price(candidate, replace(self.workload, **fields))  # type: ignore[arg-type]
 
 
-def assumption_doubts(run: AssumedRun, priced: Estimate) -> Iterator[str]:
+def assumption_doubts(run: AssumedRun) -> Iterator[str]:
     """Assumed values of which another plausible value turns the verdict: that value, its memory, and the option that settles it.
 
     Of several values that turn it, the nearest to the assumed one is named. Where no value turns it alone, one after the other is
     changed as far as it goes, until the verdict turns.
     """
-    run.known[frozenset()] = priced
-    known = run.verdict(priced)
+    known = run.verdict(run.priced)
     names = sorted(run.names, key=[*PLAUSIBLE_VALUES, *run.names].index)
     single = [text for name in names if (text := _doubt(run, name, known))]
     yield from single
     if not single:
-        yield from _joint_doubts(run, names, priced, known)
+        yield from _joint_doubts(run, names, known)
 
 
 def _alternatives(run: AssumedRun, name: str) -> Iterator[tuple[KnobValue, Estimate]]:
@@ -119,11 +124,11 @@ def _doubt(run: AssumedRun, name: str, known: Fit) -> str:
     return ""
 
 
-def _joint_doubts(run: AssumedRun, names: Sequence[str], priced: Estimate, known: Fit) -> Iterator[str]:
+def _joint_doubts(run: AssumedRun, names: Sequence[str], known: Fit) -> Iterator[str]:
     """The doubt on assumed values that turn the verdict only together: those that are changed until it turns."""
     for choose in (*((min,) if known is not Fit.FITS else ()), *((max,) if known is not Fit.TOO_LARGE else ())):
         values: dict[str, KnobValue] = {}
-        peak = priced.peak_memory_bytes
+        peak = run.priced.peak_memory_bytes
         for name in names:
             tried = [(value, run.estimate({**values, name: value})) for value in _plausible_values(run, name)]
             found = [(estimate.peak_memory_bytes, value, estimate) for value, estimate in tried if estimate is not None]

@@ -76,10 +76,10 @@ def imported(
     spread = factors(calibration, plan.cluster, stack).memory_spread
     run = AssumedRun(
         candidate=described.candidate, workload=situation.request.workload, names=described.assumed,
-        price=partial(_estimate, situation, calibration=calibration, stack=stack),
+        priced=plan.estimate, price=partial(_estimate, situation, calibration=calibration, stack=stack),
         verdict=partial(fit_of, host=plan.cluster.host_memory_bytes, confidence=confidence),
     )  # fmt: skip
-    assumptions = tuple(assumption_doubts(run, plan.estimate))
+    assumptions = tuple(assumption_doubts(run))
     doubts = (*assumptions, *_uncertainties(plan.estimate, plan.cluster.host_memory_bytes, known, spread, confidence))
     if not any(LAUNCH_FILE in doubt for doubt in doubts):
         findings = _without_launcher_finding(findings)
