@@ -65,7 +65,9 @@ def count_memory_closely() -> None:
 def limit_memory(capacity_bytes: int) -> None:
     """Limits this process to ``capacity_bytes`` more than it has now; further allocations fail. Linux only.
 
-    The limit counts writable private memory (RLIMIT_DATA), not address space and not resident memory.
+    The limit counts writable private memory (RLIMIT_DATA), not address space and not resident memory. Where a tensor does not
+    fit, the error has room to be raised. Where a few bytes do not fit, CPython 3.11 may abort or loop: it repeats the unwinding
+    of an exception until the position of the failed instruction, an integer, can be allocated.
     """
     if sys.platform != "linux":
         return

@@ -79,11 +79,13 @@ def test_shadow_steps_run_with_any_values(layout, options, tmp_path):
 
 
 def test_a_too_large_shadow_rank_runs_out_of_memory(tmp_path):
-    """The limit is the device's usable memory, not its total memory."""
-    trial_plan = plan(layout=Layout(dp_shard=64), model=MODEL, workload=replace(WORKLOAD, global_batch=64))
-    trial_plan = replace(
-        trial_plan, cluster=replace(trial_plan.cluster, device=replace(trial_plan.cluster.device, usable_memory_bytes=2**20))
-    )
+    """The limit is the device's usable memory, not its total memory. The gathered embedding (64 MiB) alone is beyond it: CPython
+    does not survive every failed allocation of a few bytes (:func:`strategist_runtime.rank_process.limit_memory`).
+    """
+    large = replace(MODEL, vocab_size=2**17)
+    trial_plan = plan(layout=Layout(dp_shard=64), model=large, workload=replace(WORKLOAD, global_batch=64))
+    device = replace(trial_plan.cluster.device, usable_memory_bytes=2**25)
+    trial_plan = replace(trial_plan, cluster=replace(trial_plan.cluster, device=device))
     assert run(trial_plan, 0, tmp_path, SHORT).returncode == 77
     assert codec.load(RankRecord, tmp_path / "rank-0.json").outcome is Outcome.OOM
 
