@@ -45,6 +45,7 @@ class Job:
 
 def main() -> None:
     """Runs jobs until standard input ends."""
+    die_with_parent()  # a rank that never ends would keep the pool
     count_memory_closely()  # like each rank before it imports torch
     import strategist_runtime.simulate.rank
     import strategist_runtime.trial  # noqa: F401 - imported by every rank
