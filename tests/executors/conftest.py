@@ -18,7 +18,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.workload import Workload
 from strategist.executors.local import LocalExecutor
-from strategist.executors.processes import TAG
+from strategist.executors.processes import TAG, new_tag
 
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 LAUNCHER = str(Path(__file__).with_name("stand_in_launcher.py"))
@@ -49,9 +49,9 @@ class StandInEngine:
 
 @pytest.fixture
 def make_executor() -> Callable[..., LocalExecutor]:
-    """``make_executor(fault)``: an executor whose ranks have that fault."""
+    """``make_executor(fault)``: an executor whose ranks have that fault; no other process has its study."""
 
-    def make(fault: str, study: str = "test") -> LocalExecutor:
+    def make(fault: str, study: str = new_tag("test")) -> LocalExecutor:
         return LocalExecutor(study=study, engine=StandInEngine(), program=(sys.executable, STAND_IN, "rank", fault))
 
     return make

@@ -227,12 +227,12 @@ class Leftovers:
         os._exit(0)
 
 
-def places(pid: int) -> list[Path]:
-    """Temporary folders of trials that this process ran."""
+def places(tag: str) -> list[Path]:
+    """Temporary folders of trials with this text in their tag. A process id alone is no name: the system uses it again."""
     found = list[Path]()
     for path in Path(tempfile.gettempdir()).glob("strategist-*/.owner"):
         with suppress(OSError):  # removed meanwhile by another process
-            if f".{pid}." in path.read_text():
+            if tag in path.read_text():
                 found.append(path.parent)
     return found
 

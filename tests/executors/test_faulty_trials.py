@@ -18,7 +18,7 @@ from executors.leftovers import LEFTOVERS, places
 from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.executors.local import LocalExecutor
-from strategist.executors.processes import tagged
+from strategist.executors.processes import started, tagged
 
 SETTINGS = TrialSettings(steps=4, init_timeout_seconds=30.0, step_timeout_seconds=30.0, wall_timeout_seconds=60.0)
 QUICK = replace(SETTINGS, init_timeout_seconds=6.0, step_timeout_seconds=1.0)
@@ -52,11 +52,12 @@ def noted(folder: Path, name: str) -> list[str]:
 
 def leftovers_of(folder: Path) -> list[str]:
     """Descriptions of everything that is left of the trial."""
-    processes = [f"process {pid}" for pid, tag in tagged("").items() if f".{os.getpid()}." in tag]
+    mine = f".{os.getpid()}.{started(os.getpid())}."
+    processes = [f"process {pid}" for pid, tag in tagged("").items() if mine in tag]
     hidden = [f"process {pid}" for pid in noted(folder, "pids") if Path(f"/proc/{pid}").exists()]
     ports = [f"port {port}" for port in noted(folder, "ports") if _listens(int(port))]
     paths = [path for path in noted(folder, "paths") if os.path.lexists(path)]
-    return processes + hidden + ports + paths + [f"folder {place}" for place in places(os.getpid())]
+    return processes + hidden + ports + paths + [f"folder {place}" for place in places(mine)]
 
 
 def _listens(port: int) -> bool:

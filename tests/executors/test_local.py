@@ -230,7 +230,7 @@ def test_an_interruption_during_the_start_leaves_nothing(
     finally:
         sys.setprofile(None)
     assert leftover_processes() == {}
-    assert not places(os.getpid())
+    assert not places(study)
 
 
 TUNER = """
@@ -281,11 +281,11 @@ def test_a_killed_tuner_leaves_nothing_of_its_trial(start_tuner: Callable[[], Tu
     for _ in range(kills):
         process, study = start_tuner()
         assert len(tagged(study)) >= 7  # supervisor, launcher, two supervisors and ranks, daemons
-        assert places(process.pid)
+        assert places(study)
         process.kill()
         killed = time.monotonic()
         process.wait()
-        wait_until(lambda study=study, process=process: not tagged(study) and not places(process.pid))
+        wait_until(lambda study=study: not tagged(study) and not places(study))
         seconds.append(time.monotonic() - killed)
     chaos.found(f"{kills} kills, 0 processes and temporary folders left {max(seconds):.2f} s later (1 s allowed)")
 
@@ -299,10 +299,10 @@ def test_the_next_start_removes_leftovers_of_killed_tuners(start_tuner: Callable
         process.kill()
         process.wait()
         assert tagged(study)
-        assert places(process.pid)
+        assert places(study)
         swept += sweep(study)
         assert not tagged(study)
-        assert not places(process.pid)
+        assert not places(study)
     assert swept >= 7 * kills
     chaos.found(f"{kills} kills of tuners whose supervisor was stopped: {swept} processes swept, 0 left, nor temporary folders")
 
@@ -312,7 +312,7 @@ def test_an_interrupted_tuner_leaves_nothing(start_tuner: Callable[[], Tuner]):
     process.send_signal(signal.SIGINT)
     assert process.wait() == -signal.SIGINT
     assert not tagged(study)
-    assert not places(process.pid)
+    assert not places(study)
 
 
 def test_a_killed_trial_supervisor_is_an_infrastructure_failure_and_leaves_nothing(
