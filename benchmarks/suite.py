@@ -168,7 +168,7 @@ def write(commit: str) -> None:
         for run in runs
     ]
     put(PAGE, "runs", table(("command", "run", "beside busy loops", "minutes", "tests", "failed"), rows), "suite")
-    reports = [run.place.with_suffix(".xml") for run in runs if run.command in ("pytest", "make test")]
+    reports = [run.place.with_suffix(".xml") for run in runs if run.command in ("pytest", "make test") and not run.busy]
     if reports:
         put(PAGE, "slowest", slowest(read(reports[-1])[0]), "suite")
     if of_folders:
